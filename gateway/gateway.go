@@ -4,13 +4,17 @@
 package gateway
 
 import (
+	"context"
 	"errors"
+	"hash/maphash"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/ashlar-s3/ashlar/blockstore"
 	"github.com/ashlar-s3/ashlar/origin"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 )
 
 // Policy says how the objects of a bucket are cached. Values are immutable once handed to a Gateway.
@@ -48,8 +52,10 @@ type Config struct {
 type Request struct {
 	Object origin.Object
 	Range  Range
-	// InfoOnly asks for info without bytes: S3's HEAD.
+	// InfoOnly asks for info without bytes: S3's HEAD. WriteTo writes nothing then.
 	InfoOnly bool
+	// WantChecksums makes an InfoOnly read ask the origin for checksums where they are not known yet.
+	WantChecksums bool
 	// Check, if set, decides conditions against the info, and may change the range (If-Range). It may be called more
 	// than once, whenever the info turns out to be another one; the last call counts. Its error is returned by Open as
 	// it is, after confirming the info at the origin where the error matches ErrUnsatisfied.
@@ -92,7 +98,7 @@ var ErrInterrupted = errors.New("read interrupted")
 type Object struct {
 	Info   *origin.Info
 	Offset int64 // of the first byte to be written
-	Length int64 // bytes to be written; 0 for an InfoOnly request too large to say otherwise, see Request
+	Length int64 // bytes to be written; of an InfoOnly read: bytes that would have been
 	// Partial says that the range is a part of the object (206).
 	Partial bool
 	// Age is the time since the origin was asked for the info, rounded up to whole seconds (RFC 9111 section 4.2.3).
@@ -104,16 +110,65 @@ type Object struct {
 	// first block. An InfoOnly read tells them of its info.
 	Status Status
 	Source Source
-	// contains filtered or unexported fields: see read.go
+
 	read
 }
 
-// The methods, for orientation:
-//
-//	func New(Config) (*Gateway, error)
-//	func (g *Gateway) Open(ctx context.Context, r Request) (*Object, error)
-//	func (o *Object) WriteTo(w io.Writer) (int64, error)
-//	func (o *Object) Close()
-//	func (g *Gateway) Invalidate(o origin.Object)
-//	func (g *Gateway) Insert(ctx context.Context, o origin.Object, info *origin.Info, body io.Reader) error
-//	func (g *Gateway) Close()
+// Gateway is the engine. Safe for concurrent use.
+type Gateway struct {
+	cfg     Config
+	mem     blockstore.Memory
+	log     *slog.Logger
+	metrics *metrics
+
+	gens  generations
+	infos *infoCache
+	slots *semaphore.Weighted // origin requests in flight, first come first served
+	pins  budget              // bytes of blocks that responses hold while they write: a quarter of the memory
+	ahead budget              // bytes that reads have asked for beyond the block they are at: another quarter
+
+	ctx    context.Context // ends with Close; that of every fetch derives from it
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // probes and flights
+
+	mu      sync.Mutex
+	probes  map[probeKey]*probing // guarded by mu
+	pending map[blockID]*pending  // guarded by mu
+}
+
+// New returns a Gateway. Close it when no Object of it is open any more.
+func New(c Config) (*Gateway, error) {
+	if c.Origin == nil || c.Memory == nil || c.Policy == nil {
+		return nil, errors.New("gateway: Config needs Origin, Memory and Policy")
+	}
+	if c.InfoMemory == 0 {
+		c.InfoMemory = 64 << 20
+	}
+	if c.OriginConcurrency == 0 {
+		c.OriginConcurrency = 64
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	g := &Gateway{
+		cfg:     c,
+		mem:     c.Memory,
+		log:     c.Logger,
+		slots:   semaphore.NewWeighted(int64(c.OriginConcurrency)),
+		pins:    budget{limit: c.Memory.Limit() / 4},
+		ahead:   budget{limit: c.Memory.Limit() / 4},
+		probes:  make(map[probeKey]*probing),
+		pending: make(map[blockID]*pending),
+	}
+	g.gens.seed = maphash.MakeSeed()
+	g.infos = newInfoCache(c.InfoMemory, &g.gens)
+	g.metrics = newMetrics(c.Registerer, g)
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	return g, nil
+}
+
+// Close cuts fetches off and waits for them to end.
+func (g *Gateway) Close() {
+	g.cancel()
+	g.wg.Wait()
+}

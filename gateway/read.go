@@ -3,40 +3,590 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
+	"sync"
+	"time"
 
+	"github.com/ashlar-s3/ashlar/blockstore"
 	"github.com/ashlar-s3/ashlar/origin"
 )
 
-// Gateway is the engine. Safe for concurrent use.
-type Gateway struct{}
+// This file is the read path, from top to bottom: Open settles the info (settle), checks the request against it (plan)
+// and gets the first block (block); WriteTo goes on block by block. A block is looked up in memory, else joined or
+// fetched (join). What a read holds at any moment is at most one block.
 
-type read struct{}
+// read is the unexported part of an Object.
+type read struct {
+	g       *Gateway
+	ctx     context.Context
+	request Request
+	policy  *Policy
+	gen     uint64 // of the object when the read began
+	known   *known
 
-var errStub = errors.New("gateway: being written")
-
-func New(c Config) (*Gateway, error) { return &Gateway{}, nil }
-
-// Open settles the info of an object, checks the request against it, and gets the first block. Errors: what Check
-// returned; *RangeError; *origin.Error as the origin gave it; other errors of the origin package (a timeout, an unusable
-// answer); ctx.Err().
-func (g *Gateway) Open(ctx context.Context, r Request) (*Object, error) { return nil, errStub }
-
-// Invalidate forgets the info of an object and of all its versions and spellings, and lets no probe or fetch that is under way publish what it
-// finds. Call it after every write that may have taken effect.
-func (g *Gateway) Invalidate(o origin.Object) {}
-
-// Insert cuts a whole object that was just written into blocks.
-func (g *Gateway) Insert(ctx context.Context, o origin.Object, info *origin.Info, body io.Reader) error {
-	return errStub
+	asked    int64             // blocks below this have been looked at for fetching
+	flights  []*flight         // that this read keeps from being dropped
+	ahead    int64             // bytes taken from Gateway.ahead
+	led      *flight           // the flight of this read's own probe
+	block    *blockstore.Block // the block in hand
+	index    int64             // its index, or that of the last one that was
+	counting bool              // a block has been in hand
+	pinned   int64             // bytes taken from Gateway.pins for it
+	body     io.ReadCloser     // of an object that can't be cached, instead of blocks
+	closed   bool
 }
 
-// Close waits for fetches to end.
-func (g *Gateway) Close() {}
+// copySize is what a response copies out of a block at a time when the pinned bytes are used up.
+const copySize = 64 << 10
 
-// WriteTo writes the bytes [Offset, Offset+Length) to w, once. An error that came from w is returned as it is; after
-// any other the error matches ErrInterrupted if fewer bytes than Length were written.
-func (o *Object) WriteTo(w io.Writer) (int64, error) { return 0, errStub }
+// Open settles the info of an object, checks the request against it, and gets the first block. Errors: what Check
+// returned; *RangeError; *origin.Error as the origin gave it; other errors of the origin package (a timeout, an
+// unusable answer); ctx.Err(). The Object is the caller's to Close; ctx governs WriteTo too.
+func (g *Gateway) Open(ctx context.Context, r Request) (*Object, error) {
+	o := &Object{read: read{g: g, ctx: ctx, request: r, policy: g.cfg.Policy(r.Object.Bucket), gen: g.gens.of(r.Object)}}
+	if err := o.open(time.Now()); err != nil {
+		o.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+func (o *Object) open(began time.Time) error {
+	g, r := o.g, &o.request
+	k := g.infos.get(r.Object)
+	switch {
+	case k == nil:
+		g.metrics.infoMissing.Inc()
+	case o.fresh(k):
+		g.metrics.infoFresh.Inc()
+		o.known = k
+	default:
+		g.metrics.infoStale.Inc()
+	}
+	changed := false
+	for {
+		if o.known == nil {
+			if err := o.settle(k, began); err != nil {
+				return err
+			}
+		}
+		err := o.plan()
+		if errors.Is(err, ErrUnsatisfied) && !o.confirmed(began) {
+			// Refused for what is remembered: the origin has the last word.
+			if err := o.confirm(began); err != nil {
+				return err
+			}
+			err = o.plan()
+		}
+		if err != nil {
+			return err
+		}
+		if r.InfoOnly {
+			return nil
+		}
+		err = o.first()
+		if errors.Is(err, origin.ErrChanged) && !changed {
+			// Overwritten behind the cache, and nothing has been answered yet: once more from the start, asking the
+			// origin itself.
+			changed = true
+			g.metrics.changed.Inc()
+			g.infos.drop(r.Object, o.known)
+			o.letGo()
+			o.gen = g.gens.of(r.Object)
+			now := time.Now()
+			a := o.ask(nil, now)
+			a.noCache = true
+			if err := o.adopt(g.settle(o.ctx, a)); err != nil {
+				return err
+			}
+			began = now
+			continue
+		}
+		return err
+	}
+}
+
+// fresh says whether remembered info may be used without asking: it is no older than the ttl, or the bucket is
+// immutable. Never for a key spelled with a bare plus: servers differ in which object that is, so a write to that
+// object can't be told from its name. Nor for a HEAD that wants checksums nobody has asked for yet.
+func (o *Object) fresh(k *known) bool {
+	if o.request.Object.Raw != "" || o.request.InfoOnly && o.request.WantChecksums && !k.info.ChecksumsKnown {
+		return false
+	}
+	age := k.age()
+	return age >= 0 && !k.info.Confirmed.IsZero() && (o.policy.Immutable || age < o.policy.TTL)
+}
+
+// settle gets info that is fresh enough for a read that began then, by a probe where nobody else's will do. k is stale
+// info or nil.
+func (o *Object) settle(k *known, began time.Time) error {
+	fresh := began.Add(-o.policy.TTL)
+	if k != nil && k.age() < o.policy.TTL {
+		fresh = began // young enough, and not good enough all the same
+	}
+	return o.adopt(o.g.settle(o.ctx, o.ask(k, fresh)))
+}
+
+// confirmed says whether the info in use was asked for after the read began, or by the read itself.
+func (o *Object) confirmed(began time.Time) bool {
+	return o.led != nil || !o.known.info.Confirmed.Before(began)
+}
+
+// confirm asks the origin for the info alone, past all caches.
+func (o *Object) confirm(began time.Time) error {
+	a := o.ask(nil, began)
+	a.head, a.noCache = true, true
+	o.letGo()
+	return o.adopt(o.g.settle(o.ctx, a))
+}
+
+// ask shapes the probe of this read. Its range is the read's first fetch group, as far as that can be told before the
+// size is known.
+func (o *Object) ask(k *known, fresh time.Time) ask {
+	a := ask{object: o.request.Object, policy: o.policy, gen: o.gen, fresh: fresh, head: o.request.InfoOnly}
+	if a.head {
+		return a
+	}
+	const unknown = 1<<63 - 1
+	size := int64(unknown)
+	if k != nil {
+		size = k.info.Size
+	}
+	b := o.policy.BlockSize
+	off, length, _, err := o.request.Range.Resolve(size)
+	if err != nil || length == 0 || size == unknown && o.request.Range.kind == kindSuffix || off > unknown-b*int64(o.group()) {
+		a.head = true // there is no telling where it begins, or nothing to get
+		return a
+	}
+	a.first = off / b
+	last := min((off+length-1)/b, o.groupEnd(a.first))
+	if k != nil && k.version != nil && o.g.mem.Contains(blockstore.Key{Version: k.version, Index: a.first}) && k.pin() != "" {
+		a.old = k // likely a 304; without the first block in hand the bytes are wanted anyway
+	}
+	n := o.g.ahead.takeUnits(last-a.first, b)
+	o.ahead += n * b
+	a.blocks = 1 + n
+	return a
+}
+
+// adopt takes over what settle found.
+func (o *Object) adopt(k *known, p *probe, err error) error {
+	if err != nil {
+		return err
+	}
+	o.known, o.led = k, nil
+	if p != nil {
+		o.led = p.flight
+		if o.led == nil {
+			o.led = &flight{} // led, without blocks
+		}
+	}
+	return nil
+}
+
+// plan checks the request against the info and says what is to be read.
+func (o *Object) plan() error {
+	info := o.known.info
+	o.Info = info
+	age := max(o.known.age(), 0)
+	o.Age = (age + time.Second - 1).Truncate(time.Second)
+	o.TTLExceeded = age > o.policy.TTL && o.led == nil
+	rng := o.request.Range
+	if o.request.Check != nil {
+		var err error
+		if rng, err = o.request.Check(info); err != nil {
+			return err
+		}
+	}
+	var err error
+	o.Offset, o.Length, o.Partial, err = rng.Resolve(info.Size)
+	return err
+}
+
+// first gets the first block, or the body of an object that can't be cached, and tells what was found.
+func (o *Object) first() error {
+	if o.known.version == nil {
+		o.Status, o.Source = Bypass, SourceOrigin
+		return o.stream()
+	}
+	if o.Length == 0 {
+		return nil
+	}
+	i := o.Offset / o.policy.BlockSize
+	o.asked = i
+	o.look(i)
+	return o.get(i)
+}
+
+// look fills in Status from the first ReadWindow blocks.
+func (o *Object) look(first int64) {
+	end := min((o.Offset+o.Length-1)/o.policy.BlockSize, first+int64(o.policy.ReadWindow)-1)
+	held, n := 0, 0
+	for i := first; i <= end; i++ {
+		n++
+		if o.led.holds(i) {
+			continue
+		}
+		if o.g.mem.Contains(blockstore.Key{Version: o.known.version, Index: i}) {
+			held++
+		}
+	}
+	switch held {
+	case n:
+		o.Status = Hit
+	case 0:
+		o.Status = Miss
+	default:
+		o.Status = Partial
+	}
+}
+
+// holds says whether block i is one of f's. f may be nil.
+func (f *flight) holds(i int64) bool {
+	return f != nil && i >= f.first && i < f.first+int64(len(f.blocks))
+}
+
+// get brings block i in hand: memory, else a flight, joined or started. The error of a flight that another read started
+// is not this read's answer: it tries once more by itself.
+func (o *Object) get(i int64) error {
+	key := blockstore.Key{Version: o.known.version, Index: i}
+	for joined := 0; ; {
+		b := o.g.mem.Get(key)
+		if b != nil && !o.due(i) {
+			o.hold(b, i, o.sourceOf(i))
+			return nil
+		}
+		b, p, src := o.join(key, b)
+		if b != nil {
+			o.hold(b, i, o.sourceOf(i))
+			return nil
+		}
+		select {
+		case <-p.done:
+		case <-o.ctx.Done():
+			o.g.unjoin(p)
+			return o.ctx.Err()
+		}
+		if p.err == nil {
+			o.hold(p.block, i, src)
+			return nil
+		}
+		if src == SourceOrigin || errors.Is(p.err, origin.ErrChanged) {
+			return p.err
+		}
+		if joined++; joined == 2 {
+			return fmt.Errorf("%w: %v", errShared, p.err)
+		}
+	}
+}
+
+// sourceOf names where a block found in memory came from: the probe of this read may have just brought it.
+func (o *Object) sourceOf(i int64) Source {
+	if o.led.holds(i) {
+		return SourceOrigin
+	}
+	return SourceMemory
+}
+
+// hold takes b, with its reference, in hand. Each block of the read is counted once, by where it came from.
+func (o *Object) hold(b *blockstore.Block, i int64, src Source) {
+	if i == o.Offset/o.policy.BlockSize && !o.counting {
+		o.Source = src
+	}
+	if !o.counting || i != o.index {
+		o.g.metrics.blocks[src].Inc()
+	}
+	o.block, o.index, o.counting = b, i, true
+}
+
+// due says whether there is something to ask for when the read has come to block i: block i itself was not looked at
+// yet, or the next group now fits into the window. The last block of a read has nothing after it.
+func (o *Object) due(i int64) bool {
+	last := o.lastBlock()
+	if o.asked > last || i == last {
+		return false
+	}
+	return o.asked <= i || min(o.groupEnd(o.asked), last) < i+int64(o.policy.ReadWindow)
+}
+
+// join starts fetching what the read wants next, block key.Index first, and finds that block on its way. b is the block
+// if it is in hand already. It returns the block, or a pending that the caller must wait for.
+func (o *Object) join(key blockstore.Key, b *blockstore.Block) (*blockstore.Block, *pending, Source) {
+	g, i := o.g, key.Index
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	o.pass(i)
+	o.asked = max(o.asked, i)
+	for o.due(i) || o.asked == i && b == nil {
+		if !o.fetchRun(i, min(o.groupEnd(o.asked), o.lastBlock()), b != nil) {
+			break
+		}
+	}
+	if b != nil {
+		return b, nil, 0
+	}
+	p := g.pending[blockID{*key.Version, i}]
+	if p == nil {
+		if b := g.mem.Get(key); b != nil {
+			return b, nil, 0 // it came while the table was being locked
+		}
+		// It was looked at before, and has been evicted or has failed since. For this block alone.
+		p = o.start(i, 1).blocks[0]
+	}
+	o.keep(p.flight)
+	p.waiters++
+	if p.flight.by == &o.read || p.flight == o.led {
+		return nil, p, SourceOrigin
+	}
+	return nil, p, SourceFlight
+}
+
+// fetchRun looks at the block o.asked, starts a flight for it and the missing ones that follow up to end, and moves
+// o.asked past them. It says false when the bytes that reads may ask for ahead are used up. g.mu is held.
+func (o *Object) fetchRun(i, end int64, inHand bool) bool {
+	g := o.g
+	missing := func(j int64) bool {
+		return !o.led.holds(j) && g.pending[blockID{*o.known.version, j}] == nil &&
+			!g.mem.Contains(blockstore.Key{Version: o.known.version, Index: j})
+	}
+	from := o.asked
+	if !missing(from) {
+		o.asked++
+		return true
+	}
+	n := int64(1)
+	for from+n <= end && missing(from+n) {
+		n++
+	}
+	free := int64(0) // of these, the block that the reader waits for needs no leave
+	if from == i && !inHand {
+		free = 1
+	}
+	taken := g.ahead.takeUnits(n-free, o.policy.BlockSize)
+	o.ahead += taken * o.policy.BlockSize
+	if n = free + taken; n == 0 {
+		return false
+	}
+	o.start(from, n)
+	o.asked = from + n
+	return true
+}
+
+// start starts a flight for blocks [first, first+n), none of which is held or pending. g.mu is held.
+func (o *Object) start(first, n int64) *flight {
+	f := o.g.start(o.request.Object, o.known, o.policy, first, n)
+	f.by = &o.read
+	o.keep(f)
+	return f
+}
+
+// keep makes the read one of f's readers. g.mu is held.
+func (o *Object) keep(f *flight) {
+	if slices.Contains(o.flights, f) {
+		return
+	}
+	f.readers++
+	o.flights = append(o.flights, f)
+}
+
+// pass lets go of flights that lie behind block i. g.mu is held.
+func (o *Object) pass(i int64) {
+	kept := o.flights[:0]
+	for _, f := range o.flights {
+		if f.last() < i {
+			o.g.abandon(f)
+			continue
+		}
+		kept = append(kept, f)
+	}
+	clear(o.flights[len(kept):])
+	o.flights = kept
+}
+
+// unjoin gives up waiting for p.
+func (g *Gateway) unjoin(p *pending) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-p.done:
+		if p.block != nil {
+			p.block.Release()
+		}
+	default:
+		p.waiters--
+	}
+}
+
+// group is the number of blocks in a fetch group; groupEnd the last block of the group that block i is in.
+func (o *Object) group() int { return min(o.policy.FetchWindow, o.policy.ReadWindow) }
+
+func (o *Object) groupEnd(i int64) int64 {
+	n := int64(o.group())
+	return i/n*n + n - 1
+}
+
+func (o *Object) lastBlock() int64 { return (o.Offset + o.Length - 1) / o.policy.BlockSize }
+
+// stream asks for the bytes of an object that nothing pins, by one GET, and holds them against the info in use.
+func (o *Object) stream() error {
+	if o.Length == 0 {
+		return nil
+	}
+	g := o.g
+	if err := g.slots.Acquire(o.ctx, 1); err != nil {
+		return err
+	}
+	opts := origin.GetOptions{Offset: o.Offset, Length: o.Length, FirstByte: o.policy.FirstByte}
+	if !o.Partial {
+		opts.Offset, opts.Length = 0, 0
+	}
+	resp, err := g.get(o.ctx, o.request.Object, opts)
+	g.slots.Release(1) // for the headers only: a slow reader must not hold up the others' misses
+	if err != nil {
+		return err
+	}
+	o.body = resp.Body
+	if resp.NotModified || !resp.Info.SameVersion(o.Info) {
+		return fmt.Errorf("%w: %v between two requests", origin.ErrChanged, o.request.Object)
+	}
+	if resp.Offset != o.Offset || resp.Length != o.Length {
+		return fmt.Errorf("%w: asked for %v of %v, got %d bytes from %d", origin.ErrBadAnswer,
+			span{o.Offset, o.Length}, o.request.Object, resp.Length, resp.Offset)
+	}
+	return nil
+}
+
+// copyBuffers lends the memory of responses that copy.
+var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
+
+// WriteTo writes the bytes [Offset, Offset+Length) to w, once. It returns how many were written. An error that came
+// from w is returned as it is; any other matches ErrInterrupted: fewer bytes than Length were written then.
+func (o *Object) WriteTo(w io.Writer) (written int64, err error) {
+	if o.request.InfoOnly {
+		return 0, nil
+	}
+	if o.body != nil {
+		return o.streamTo(w)
+	}
+	size := o.policy.BlockSize
+	for written < o.Length {
+		pos := o.Offset + written
+		i := pos / size
+		if o.block == nil || o.index != i {
+			o.drop()
+			if err := o.get(i); err != nil {
+				return written, fmt.Errorf("%w at byte %d of %v: %w", ErrInterrupted, pos, o.request.Object, err)
+			}
+		}
+		data := o.block.Bytes()[pos-i*size:]
+		data = data[:min(int64(len(data)), o.Length-written)]
+		n := 0
+		if o.pin() {
+			n, err = w.Write(data)
+		} else {
+			n, err = o.copyOut(w, data)
+		}
+		written += int64(n)
+		if err != nil {
+			return written, err
+		}
+		if (o.Offset+written)/size != i {
+			o.drop()
+			o.giveAhead(size)
+		}
+	}
+	o.drop()
+	return written, nil
+}
+
+// pin takes the block in hand into the quarter of the memory that responses may hold while they write.
+func (o *Object) pin() bool {
+	if o.pinned > 0 {
+		return true
+	}
+	if n := int64(o.block.Cap()); o.g.pins.take(n) {
+		o.pinned = n
+		return true
+	}
+	return false
+}
+
+// copyOut writes the beginning of data and holds no block while it does: a write can't be given up and resumed.
+func (o *Object) copyOut(w io.Writer, data []byte) (int, error) {
+	buf := copyBuffers.Get().(*[copySize]byte)
+	defer copyBuffers.Put(buf)
+	n := copy(buf[:], data)
+	o.drop()
+	o.g.metrics.copied.Add(float64(n))
+	return w.Write(buf[:n])
+}
+
+// drop lets go of the block in hand.
+func (o *Object) drop() {
+	if o.block != nil {
+		o.block.Release()
+		o.block = nil
+	}
+	if o.pinned > 0 {
+		o.g.pins.give(o.pinned)
+		o.pinned = 0
+	}
+}
+
+// giveAhead gives back up to n of the bytes taken for blocks ahead.
+func (o *Object) giveAhead(n int64) {
+	n = min(n, o.ahead)
+	o.ahead -= n
+	o.g.ahead.give(n)
+}
+
+// streamTo passes the body of an uncacheable object on.
+func (o *Object) streamTo(w io.Writer) (written int64, err error) {
+	buf := copyBuffers.Get().(*[copySize]byte)
+	defer copyBuffers.Put(buf)
+	for written < o.Length {
+		n, err := io.ReadAtLeast(o.body, buf[:min(copySize, o.Length-written)], 1)
+		if n > 0 {
+			m, werr := w.Write(buf[:n])
+			written += int64(m)
+			if werr != nil {
+				return written, werr
+			}
+		}
+		if err != nil && written < o.Length {
+			return written, fmt.Errorf("%w at byte %d of %v: %w", ErrInterrupted, o.Offset+written, o.request.Object,
+				o.g.bodyError(o.ctx, err))
+		}
+	}
+	return written, nil
+}
+
+// letGo gives back everything the read holds, so that it can begin again.
+func (o *Object) letGo() {
+	o.drop()
+	o.giveAhead(o.ahead)
+	if len(o.flights) > 0 {
+		o.g.mu.Lock()
+		for _, f := range o.flights {
+			o.g.abandon(f)
+		}
+		o.g.mu.Unlock()
+		o.flights = nil
+	}
+	if o.body != nil {
+		_ = o.body.Close()
+		o.body = nil
+	}
+	o.led = nil
+}
 
 // Close gives back what the read holds. It may be called at any time and more than once.
-func (o *Object) Close() {}
+func (o *Object) Close() {
+	if o.closed {
+		return
+	}
+	o.closed = true
+	o.letGo()
+}
