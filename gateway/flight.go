@@ -57,8 +57,8 @@ var (
 	errShared  = errors.New("a fetch started for another read failed")
 )
 
-func (g *Gateway) newFlight(ctx context.Context, cancel context.CancelFunc, o origin.Object, k *known, p *Policy, first, n int64) *flight {
-	return &flight{object: o, known: k, policy: p, first: first, blocks: make([]*pending, n), ctx: ctx, cancel: cancel}
+func newFlight(o origin.Object, k *known, p *Policy, first, n int64) *flight {
+	return &flight{object: o, known: k, policy: p, first: first, blocks: make([]*pending, n)}
 }
 
 // last returns the index of the flight's last block.
@@ -85,8 +85,8 @@ func (g *Gateway) enter(f *flight) bool {
 
 // start enters a flight for blocks [first, first+n), none of which is held or pending, and lets it go. g.mu is held.
 func (g *Gateway) start(o origin.Object, k *known, p *Policy, first, n int64) *flight {
-	ctx, cancel := context.WithCancel(g.ctx)
-	f := g.newFlight(ctx, cancel, o, k, p, first, n)
+	f := newFlight(o, k, p, first, n)
+	f.ctx, f.cancel = context.WithCancel(g.ctx)
 	g.enter(f)
 	g.wg.Go(func() { g.finish(f, func() error { return g.fetch(f) }) })
 	return f

@@ -234,16 +234,6 @@ func (g *Gateway) askOrigin(p *probe, e *probing) (f *flight, resp *origin.Respo
 		defer cancel()
 		return nil, nil, g.askHead(ctx, p)
 	}
-	keep := false
-	defer func() {
-		if !keep {
-			if resp != nil {
-				_ = resp.Body.Close()
-				resp = nil
-			}
-			cancel()
-		}
-	}()
 	span := span{p.first * p.policy.BlockSize, p.blocks * p.policy.BlockSize}
 	opts := origin.GetOptions{
 		Offset: span.off, Length: span.len, NoCache: p.noCache, FirstByte: p.policy.FirstByte,
@@ -252,47 +242,58 @@ func (g *Gateway) askOrigin(p *probe, e *probing) (f *flight, resp *origin.Respo
 		opts.IfNoneMatch = p.old.pin()
 	}
 	resp, err = g.get(ctx, p.key.object, opts)
-	switch {
-	case errors.Is(err, origin.ErrRange):
-		// The range may be refused for an empty object, or one that ends before it: the size will tell.
-		return nil, nil, g.askHead(ctx, p)
-	case err != nil:
-		return nil, nil, err
-	case resp.NotModified:
+	if err == nil {
+		f, err = g.judge(p, opts, resp)
+	}
+	if f != nil {
+		f.ctx, f.cancel = ctx, cancel
+		return f, resp, nil
+	}
+	defer cancel()
+	_ = closeBody(resp)
+	if errors.Is(err, origin.ErrRange) || errors.Is(err, errAskHead) {
+		err = g.askHead(ctx, p)
+	}
+	return nil, nil, err
+}
+
+// errAskHead says that the answer to a probe leaves a question that a HEAD will settle.
+var errAskHead = errors.New("to be settled by a HEAD")
+
+// judge holds the answer to a probe against what was asked (P2), sets p.known from it, and returns the flight of the
+// blocks whose bytes it brings, nil when it brings none that are of use.
+func (g *Gateway) judge(p *probe, opts origin.GetOptions, resp *origin.Response) (*flight, error) {
+	if resp.NotModified {
 		if opts.IfNoneMatch == "" {
-			err := fmt.Errorf("%w: 304 to an unconditional request", origin.ErrBadAnswer)
-			resp = nil
-			return nil, nil, err
+			return nil, fmt.Errorf("%w: 304 to an unconditional request", origin.ErrBadAnswer)
 		}
-		old, r := p.old.info, resp.Info
-		resp = nil
-		if r.LastModified != "" && r.LastModified != old.LastModified {
-			return nil, nil, g.askHead(ctx, p) // metadata changed under one ETag
+		info, said := *p.old.info, &resp.Info
+		if said.LastModified != "" && said.LastModified != info.LastModified {
+			return nil, errAskHead // metadata changed under one ETag
 		}
-		info := *old
-		info.Confirmed, info.Received = r.Confirmed, r.Received
+		info.Confirmed, info.Received = said.Confirmed, said.Received
 		p.known = &known{&info, p.old.version}
-		return nil, nil, nil
+		return nil, nil
 	}
 	info := resp.Info
-	p.known = newKnown(p.key.object, &info, p.policy, p.key.gen)
-	want := span.cut(info.Size)
+	known := newKnown(p.key.object, &info, p.policy, p.key.gen)
+	want := span{opts.Offset, opts.Length}.cut(info.Size)
 	switch {
-	case p.known.version == nil:
-		return nil, nil, nil // to be streamed; this body is not the one
+	case known.version == nil:
+		// To be streamed; this body is not the one.
 	case resp.Offset == 0 && want.off > 0 && resp.Length == info.Size:
 		// The range was ignored. What the answer says of the object holds, its bytes are of no use here.
-		return nil, nil, nil
 	case resp.Offset != want.off || resp.Length < want.len || want.len <= 0:
-		p.known = nil
-		return nil, nil, fmt.Errorf("%w: asked for %v of %v, got %d bytes from %d of %d",
-			origin.ErrBadAnswer, span, p.key.object, resp.Length, resp.Offset, info.Size)
+		return nil, fmt.Errorf("%w: asked for %v of %v, got %d bytes from %d of %d",
+			origin.ErrBadAnswer, span{opts.Offset, opts.Length}, p.key.object, resp.Length, resp.Offset, info.Size)
+	default:
+		p.known = known
+		f := newFlight(p.key.object, known, p.policy, p.first, (want.len+p.policy.BlockSize-1)/p.policy.BlockSize)
+		f.started = true
+		return f, nil
 	}
-	n := (want.len + p.policy.BlockSize - 1) / p.policy.BlockSize
-	f = g.newFlight(ctx, cancel, p.key.object, p.known, p.policy, p.first, n)
-	f.started = true
-	keep = true
-	return f, resp, nil
+	p.known = known
+	return nil, nil
 }
 
 func (g *Gateway) askHead(ctx context.Context, p *probe) error {

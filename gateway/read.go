@@ -83,6 +83,10 @@ func (o *Object) open(began time.Time) error {
 		if err != nil {
 			return err
 		}
+		o.Status, o.Source = Hit, SourceMemory
+		if o.led != nil {
+			o.Status, o.Source = Miss, SourceOrigin
+		}
 		if r.InfoOnly {
 			return nil
 		}
@@ -116,14 +120,14 @@ func (o *Object) fresh(k *known) bool {
 		return false
 	}
 	age := k.age()
-	return age >= 0 && !k.info.Confirmed.IsZero() && (o.policy.Immutable || age < o.policy.TTL)
+	return age >= 0 && !k.info.Confirmed.IsZero() && (o.policy.Immutable || age <= o.policy.TTL)
 }
 
 // settle gets info that is fresh enough for a read that began then, by a probe where nobody else's will do. k is stale
 // info or nil.
 func (o *Object) settle(k *known, began time.Time) error {
 	fresh := began.Add(-o.policy.TTL)
-	if k != nil && k.age() < o.policy.TTL {
+	if k != nil && k.age() <= o.policy.TTL {
 		fresh = began // young enough, and not good enough all the same
 	}
 	return o.adopt(o.g.settle(o.ctx, o.ask(k, fresh)))
