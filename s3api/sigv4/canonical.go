@@ -1,173 +1,247 @@
 package sigv4
 
 import (
-	"errors"
+	"bytes"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 )
 
-// ErrMalformed is the error of a path or query that cannot be percent-decoded.
-var ErrMalformed = errors.New("malformed percent-encoding")
+// span is one parameter in scratch.encoded: its name is [name:value], its value [value:end].
+type span struct{ name, value, end int }
 
-// SplitTarget cuts a raw request target (http.Request.RequestURI) into the raw path and the raw query, neither decoded.
-// It knows the origin-form and the absolute-form of RFC 9112 section 3.2, and reports false for every other target. The
-// path of an absolute-form without one is "/".
-func SplitTarget(target string) (rawPath, rawQuery string, ok bool) {
-	if !strings.HasPrefix(target, "/") {
-		_, rest, found := strings.Cut(target, "://")
-		if !found {
-			return "", "", false
+// canonicalRequest builds the canonical request in s.canonical:
+//
+//	method \n path \n query \n (name:value \n)… \n signed headers \n x-amz-content-sha256
+//
+// (S3 API reference, "Authenticating Requests: Using the Authorization Header"). It refuses requests whose signature
+// leaves out what it must cover, and those that cannot be made canonical.
+func (s *scratch) canonicalRequest(r *http.Request, rawPath, rawQuery string, c *claim) *Error {
+	if err := s.splitNames(c); err != nil {
+		return err
+	}
+	b := append(s.canonical[:0], r.Method...)
+	b = append(b, '\n')
+	b, ok := appendCanonical(b, rawPath, pathPart)
+	if !ok {
+		return errURI()
+	}
+	b = append(b, '\n')
+	if b, ok = s.appendQuery(b, rawQuery, c.presigned); !ok {
+		return errURI()
+	}
+	b = append(b, '\n')
+
+	signedHost, signedAmz := false, 0
+	for _, name := range s.names {
+		if len(b) > maxCanonical {
+			return errTooLarge()
 		}
-		i := strings.IndexAny(rest, "/?")
-		if i < 0 {
-			return "/", "", true
+		b = append(b, name...)
+		b = append(b, ':')
+		if name == "host" {
+			signedHost = true
+			b = appendValue(b, r.Host)
+		} else {
+			s.key = appendKey(s.key[:0], name)
+			values, found := r.Header[string(s.key)]
+			switch {
+			case !found:
+				b = appendRemoved(b, name, r)
+			case isAmz(name):
+				signedAmz++
+			}
+			for i, value := range values {
+				if i > 0 {
+					b = append(b, ',')
+				}
+				if len(b)+len(value) > maxCanonical {
+					return errTooLarge()
+				}
+				b = appendValue(b, value)
+			}
 		}
-		target = rest[i:]
+		b = append(b, '\n')
 	}
-	rawPath, rawQuery, _ = strings.Cut(target, "?")
-	if rawPath == "" {
-		rawPath = "/"
+	if n := countAmz(r.Header); !signedHost || n != signedAmz {
+		return errNotSigned(s.notSigned(r.Header, signedHost))
 	}
-	return rawPath, rawQuery, true
+
+	b = append(b, '\n')
+	for i, name := range s.names {
+		if i > 0 {
+			b = append(b, ';')
+		}
+		b = append(b, name...)
+	}
+	b = append(b, '\n')
+	s.canonical = append(b, c.contentSHA256...)
+	if len(s.canonical) > maxCanonical {
+		return errTooLarge()
+	}
+	return nil
 }
 
-// DecodePath percent-decodes a raw path once. '+' stays a plus, and nothing is normalised. The error is ErrMalformed.
-func DecodePath(raw string) (string, error) {
-	return decode(raw, false)
-}
-
-// EncodePath encodes a decoded path (or key) as AWS does: A-Z a-z 0-9 - . _ ~ and '/' stay, every other byte becomes %XX
-// in upper case.
-func EncodePath(path string) string {
-	b := make([]byte, 0, len(path)+len(path)/2)
-	return string(appendEncoded(b, path, true))
-}
-
-// CanonicalPath is the path that a signature covers: EncodePath(DecodePath(raw)), "/" for an empty one. All encodings of
-// a path have one canonical path. The error is ErrMalformed.
-func CanonicalPath(raw string) (string, error) {
-	p, err := DecodePath(raw)
-	if err != nil {
-		return "", err
+// splitNames takes the list of signed headers apart and sorts it, as the client had to do to sign.
+func (s *scratch) splitNames(c *claim) *Error {
+	s.names = s.names[:0]
+	sorted := true
+	for rest, more := c.signedHeaders, true; more; {
+		var name string
+		name, rest, more = strings.Cut(rest, ";")
+		if !isLowerToken(name) {
+			return c.malformedNames()
+		}
+		if n := len(s.names); n == maxSignedHeaders {
+			return errTooLarge()
+		} else if n > 0 && name <= s.names[n-1] {
+			sorted = false
+		}
+		s.names = append(s.names, name)
 	}
-	if p == "" {
-		return "/", nil
-	}
-	return EncodePath(p), nil
-}
-
-// Param is one parameter of a query, decoded.
-type Param struct{ Name, Value string }
-
-// Query is the parameters of a query in the order they were received.
-type Query []Param
-
-// Get returns the value of the first parameter called name, and whether there is one. Names are case-sensitive.
-func (q Query) Get(name string) (value string, ok bool) {
-	for _, p := range q {
-		if p.Name == name {
-			return p.Value, true
+	if !sorted {
+		slices.Sort(s.names)
+		if len(slices.Compact(s.names)) != len(s.names) {
+			return c.malformedNames()
 		}
 	}
-	return "", false
+	return nil
 }
 
-// ParseQuery decodes a raw query as S3 does: '&' separates, '+' is a space, ';' is data, a bare name has the value "",
-// and empty pieces are skipped. The error is ErrMalformed.
-func ParseQuery(rawQuery string) (Query, error) {
-	var q Query
+// appendQuery appends the canonical query: the parameters sorted by encoded name, then by encoded value. The signature
+// of a presigned request is left out, it can't cover itself.
+func (s *scratch) appendQuery(b []byte, rawQuery string, presigned bool) ([]byte, bool) {
+	e, params := s.encoded[:0], s.params[:0]
 	for rawQuery != "" {
-		var piece string
-		piece, rawQuery, _ = strings.Cut(rawQuery, "&")
-		if piece == "" {
+		var rawName, rawValue string
+		var ok bool
+		if rawName, rawValue, rawQuery, ok = cutParam(rawQuery); !ok {
 			continue
 		}
-		n, v, _ := strings.Cut(piece, "=")
-		name, err := decode(n, true)
-		if err != nil {
-			return nil, err
+		p := span{name: len(e)}
+		if e, ok = appendCanonical(e, rawName, queryPart); !ok {
+			return b, false
 		}
-		value, err := decode(v, true)
-		if err != nil {
-			return nil, err
+		if presigned && string(e[p.name:]) == paramSignature {
+			e = e[:p.name]
+			continue
 		}
-		q = append(q, Param{name, value})
+		p.value = len(e)
+		if e, ok = appendCanonical(e, rawValue, queryPart); !ok {
+			return b, false
+		}
+		p.end = len(e)
+		params = append(params, p)
 	}
-	return q, nil
+	s.encoded, s.params = e, params
+	if len(params) > 1 {
+		slices.SortFunc(params, func(x, y span) int {
+			if c := bytes.Compare(e[x.name:x.value], e[y.name:y.value]); c != 0 {
+				return c
+			}
+			return bytes.Compare(e[x.value:x.end], e[y.value:y.end])
+		})
+	}
+	for i, p := range params {
+		if i > 0 {
+			b = append(b, '&')
+		}
+		b = append(b, e[p.name:p.value]...)
+		b = append(b, '=')
+		b = append(b, e[p.value:p.end]...)
+	}
+	return b, true
 }
 
-// HasAuth says whether r carries any authentication: an Authorization header that is not empty, or parameters of SigV4
-// or SigV2 in its query. A request without any is anonymous. A query that cannot be decoded counts as authentication, so
-// that Verify gets to refuse it.
-func HasAuth(r *http.Request) bool {
-	for _, a := range r.Header["Authorization"] {
-		if a != "" {
-			return true
-		}
-	}
-	_, rawQuery, _ := SplitTarget(r.RequestURI)
-	q, err := ParseQuery(rawQuery)
-	if err != nil {
-		return true
-	}
-	for _, p := range q {
-		switch p.Name {
-		case "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Signature", "AWSAccessKeyId", "Signature":
-			return true
-		}
-	}
-	return false
-}
-
-func decode(s string, plus bool) (string, error) {
-	if strings.IndexByte(s, '%') < 0 && !(plus && strings.IndexByte(s, '+') >= 0) {
-		return s, nil
-	}
-	b := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		switch {
-		case c == '+' && plus:
-			c = ' '
-		case c == '%':
-			if i+2 >= len(s) {
-				return "", ErrMalformed
-			}
-			hi, lo := unhex(s[i+1]), unhex(s[i+2])
-			if hi > 15 || lo > 15 {
-				return "", ErrMalformed
-			}
-			c = hi<<4 | lo
-			i += 2
+// appendKey appends a lower-case header name as net/http spells it in http.Header.
+func appendKey(b []byte, name string) []byte {
+	upper := true
+	for i := 0; i < len(name); i++ {
+		c := name[i]
+		if upper && 'a' <= c && c <= 'z' {
+			c -= 'a' - 'A'
 		}
 		b = append(b, c)
-	}
-	return string(b), nil
-}
-
-func unhex(c byte) byte {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0'
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10
-	case 'A' <= c && c <= 'F':
-		return c - 'A' + 10
-	}
-	return 255
-}
-
-func appendEncoded(b []byte, s string, slash bool) []byte {
-	const upper = "0123456789ABCDEF"
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9',
-			c == '-', c == '.', c == '_', c == '~', c == '/' && slash:
-			b = append(b, c)
-		default:
-			b = append(b, '%', upper[c>>4], upper[c&15])
-		}
+		upper = c == '-'
 	}
 	return b
+}
+
+// appendValue appends a header value without spaces at its ends and with one for each run of spaces within.
+func appendValue(b []byte, value string) []byte {
+	value = strings.Trim(value, " \t")
+	for {
+		i := strings.Index(value, "  ")
+		if i < 0 {
+			return append(b, value...)
+		}
+		b = append(b, value[:i+1]...)
+		value = strings.TrimLeft(value[i:], " ")
+	}
+}
+
+// appendRemoved appends the value of a header that is not in r.Header, where net/http has taken it out. A header that the
+// client has not sent has an empty value.
+func appendRemoved(b []byte, name string, r *http.Request) []byte {
+	switch name {
+	case "content-length":
+		if r.ContentLength >= 0 {
+			return strconv.AppendInt(b, r.ContentLength, 10)
+		}
+	case "transfer-encoding":
+		for i, coding := range r.TransferEncoding {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, coding...)
+		}
+	case "expect": // the only expectation there is (RFC 9110 section 10.1.1)
+		return append(b, "100-continue"...)
+	}
+	return b
+}
+
+// isAmz says whether a header must be signed if it is there. The spelling of net/http is not taken for granted, a header
+// it would spell otherwise still has to be.
+func isAmz(name string) bool {
+	const prefix = "x-amz-"
+	return len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)
+}
+
+func countAmz(h http.Header) int {
+	n := 0
+	for key := range h {
+		if isAmz(key) {
+			n++
+		}
+	}
+	return n
+}
+
+// notSigned lists the headers that had to be signed and are not, at most maxListed of them.
+func (s *scratch) notSigned(h http.Header, signedHost bool) []string {
+	const maxListed = 32
+	var list []string
+	if !signedHost {
+		list = append(list, "host")
+	}
+	for key := range h {
+		if name := strings.ToLower(key); isAmz(name) && !slices.Contains(s.names, name) {
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return list[:min(len(list), maxListed)]
+}
+
+// isLowerToken says whether s is a header name (a token of RFC 9110 section 5.6.2) in lower case.
+func isLowerToken(s string) bool {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_' || strings.IndexByte("!#$%&'*+.^`|~", c) >= 0) {
+			return false
+		}
+	}
+	return s != ""
 }

@@ -9,8 +9,9 @@
 package sigv4
 
 import (
+	"crypto/sha256"
 	"fmt"
-	"net/http"
+	"strings"
 )
 
 // Config says whose signatures count. It is copied by New.
@@ -45,6 +46,37 @@ const (
 // Chunked says whether the body has aws-chunked framing.
 func (p Payload) Chunked() bool { return p >= PayloadStreaming }
 
+const (
+	unsignedPayload = "UNSIGNED-PAYLOAD"
+	streaming       = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+	streamingECDSA  = "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD" // SigV4A, also with the suffix -TRAILER
+)
+
+// parsePayload parses a value of x-amz-content-sha256.
+func parsePayload(s string) (p Payload, hash string, _ *Error) {
+	switch s {
+	case unsignedPayload:
+		return PayloadUnsigned, "", nil
+	case streaming:
+		return PayloadStreaming, "", nil
+	case streaming + "-TRAILER":
+		return PayloadStreamingTrailer, "", nil
+	case "STREAMING-UNSIGNED-PAYLOAD-TRAILER":
+		return PayloadStreamingUnsignedTrailer, "", nil
+	case streamingECDSA, streamingECDSA + "-TRAILER":
+		return 0, "", errSigV4A()
+	}
+	if len(s) != 2*sha256.Size {
+		return 0, "", errContentSHA256(s)
+	}
+	for i := 0; i < len(s); i++ {
+		if unhex(s[i]) > 15 {
+			return 0, "", errContentSHA256(s)
+		}
+	}
+	return PayloadHash, strings.ToLower(s), nil
+}
+
 // Identity is who signed a request, and what they said of its body. Its strings are parts of the request's.
 type Identity struct {
 	AccessKey string
@@ -55,37 +87,24 @@ type Identity struct {
 
 	// What chunk signatures are computed from: the seed signature (64 lower-case hex digits), the time of the request as
 	// "20060102T150405Z", the scope as "20060102/region/service/aws4_request", and the derived signing key, which is secret.
-	Signature  string
+	Signature  string `json:"-"`
 	Date       string
 	Scope      string
-	SigningKey [32]byte
+	SigningKey [32]byte `json:"-"`
 }
 
 // String leaves out all that must not be logged.
 func (id Identity) String() string { return id.AccessKey }
 
 // GoString does as String, for %#v.
-func (id Identity) GoString() string { return fmt.Sprintf("sigv4.Identity{AccessKey:%q}", id.AccessKey) }
-
-// Error is a refusal in S3's own words.
-type Error struct {
-	Status  int    // HTTP
-	Code    string // "SignatureDoesNotMatch", …
-	Message string // S3's text for the client
-	// Fields are further XML elements, in order. Values are the client's own data and may hold any byte (escape them for
-	// XML), signatures and session tokens included: never log them.
-	Fields []Field
+func (id Identity) GoString() string {
+	return fmt.Sprintf("sigv4.Identity{AccessKey:%q}", id.AccessKey)
 }
-
-// Field is one XML element of an error.
-type Field struct{ Name, Value string }
-
-// Error returns code and message, without the fields.
-func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
 // Verifier verifies requests. It is safe for concurrent use.
 type Verifier struct {
 	config Config
+	keys   keyCache
 }
 
 // New returns a Verifier.
@@ -95,13 +114,3 @@ func New(c Config) *Verifier {
 	}
 	return &Verifier{config: c}
 }
-
-// Verify says who signed r. The error is an *Error always; a request without any authentication gets 403 AccessDenied.
-// r must be as net/http gave it to the handler, untouched: r.RequestURI is the raw target, r.Host is as received.
-func (v *Verifier) Verify(r *http.Request) (Identity, error) {
-	return Identity{}, &Error{Status: http.StatusForbidden, Code: "AccessDenied", Message: "Access Denied"}
-}
-
-// Forget drops the derived keys, after keys have been reloaded. A changed secret counts at once without it; Forget only
-// sees to it that what was derived from the old one leaves memory.
-func (v *Verifier) Forget() {}
