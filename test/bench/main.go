@@ -64,6 +64,10 @@ func run() error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	// nginx and varnishd read it as users of their own.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
 	binary, err := filepath.Abs(*ashlar)
 	if err != nil {
 		return err
