@@ -1,0 +1,240 @@
+package s3api
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/ashlar-s3/ashlar/origin"
+	"github.com/ashlar-s3/ashlar/s3api/sigv4"
+)
+
+// table finds the operation of a request. It is immutable.
+type table struct {
+	// by method and level, then by sub; of several with one sub, those that ask for more come first.
+	groups map[string]*[numLevels]map[string][]*operation
+	all    []*operation
+}
+
+func newTable() *table {
+	t := &table{groups: make(map[string]*[numLevels]map[string][]*operation)}
+	for i := range s3Operations {
+		t.add(&s3Operations[i])
+	}
+	for _, c := range bucketConfigurations {
+		for _, o := range [...]operation{
+			{name: c.get, method: http.MethodGet},
+			{name: c.list, method: http.MethodGet, params: "continuation-token"},
+			{name: c.put, method: http.MethodPut, params: "id"},
+			{name: c.post, method: http.MethodPost},
+			{name: c.delete, method: http.MethodDelete, params: "id"},
+		} {
+			if o.name == "" {
+				continue
+			}
+			if o.name == c.get && c.list != "" {
+				o.with = "id"
+			}
+			o.level, o.sub, o.right = atBucket, c.sub, Admin
+			t.add(&o)
+		}
+	}
+	for _, levels := range t.groups {
+		for _, subs := range levels {
+			for _, ops := range subs {
+				slices.SortStableFunc(ops, func(a, b *operation) int { return b.demands() - a.demands() })
+			}
+		}
+	}
+	return t
+}
+
+func (t *table) add(o *operation) {
+	levels := t.groups[o.method]
+	if levels == nil {
+		levels = new([numLevels]map[string][]*operation)
+		t.groups[o.method] = levels
+	}
+	if levels[o.level] == nil {
+		levels[o.level] = make(map[string][]*operation)
+	}
+	levels[o.level][o.sub] = append(levels[o.level][o.sub], o)
+	t.all = append(t.all, o)
+}
+
+// demands counts what tells an operation from others with its sub.
+func (o *operation) demands() int {
+	n := 0
+	if o.with != "" {
+		n++
+	}
+	if o.copies {
+		n++
+	}
+	return n
+}
+
+// takes says whether an operation knows a parameter.
+func (o *operation) takes(name string) bool {
+	if name == o.sub || name == o.with {
+		return true
+	}
+	for p := range strings.SplitSeq(o.params, " ") {
+		if p == name && p != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// classify tells the operation of a request, nil where S3 has none of its method. Where a parameter is not known, or two
+// sub-resources are named, the request is one of otherOperations. The one exception is for reads of an object: S3 ignores
+// parameters that it doesn't know, and where one has a value, so that it is no sub-resource, a reader may send it. Such a
+// read is not answered from blocks, though.
+func (t *table) classify(method string, at level, q sigv4.Query, a *amz) *operation {
+	other := &otherOperations[at]
+	levels := t.groups[method]
+	if levels == nil {
+		return nil
+	}
+	subs := levels[at]
+	sub := ""
+	for _, p := range q {
+		if _, ok := subs[p.Name]; ok && p.Name != "" && !transportParam(p.Name) {
+			if sub != "" && sub != p.Name {
+				return other
+			}
+			if p.Name == "uploadId" && p.Value == "" {
+				return other // which some servers take for an operation on the object itself
+			}
+			sub = p.Name
+		}
+	}
+	var op *operation
+	for _, o := range subs[sub] {
+		if o.copies && a.copySource == nil {
+			continue
+		}
+		if _, ok := q.Get(o.with); o.with != "" && !ok {
+			continue
+		}
+		op = o
+		break
+	}
+	if op == nil {
+		return other
+	}
+	for _, p := range q {
+		if transportParam(p.Name) || op.takes(p.Name) || op.read && p.Value != "" {
+			continue
+		}
+		return other
+	}
+	return op
+}
+
+// transportParam says whether a parameter belongs to how a request is sent and not to what it asks: authentication,
+// headers that a presigned URL carries in the query (see scanAmz), and the operation's name as some SDKs append it.
+func transportParam(name string) bool {
+	if len(name) > 6 && strings.EqualFold(name[:6], "x-amz-") {
+		return true
+	}
+	switch name {
+	case "x-id", "AWSAccessKeyId", "Signature", "Expires":
+		return true
+	}
+	return false
+}
+
+// amz is what the x-amz-* headers of a request ask for, and its parameters of that name, which are headers that a
+// presigned URL carries in the query.
+type amz struct {
+	right      Right          // needed besides that of the operation
+	copySource *origin.Object // of CopyObject and UploadPartCopy
+	badSource  bool           // a copy source is named that can't be made out, or more than one
+	customKey  bool           // SSE-C
+	chunked    bool           // the body is in aws-chunked encoding
+	checksums  bool           // x-amz-checksum-mode: ENABLED
+	beyondRead bool           // something that a read from blocks has no answer to
+}
+
+func scanAmz(h http.Header, q sigv4.Query) amz {
+	var a amz
+	for name, values := range h {
+		if strings.HasPrefix(name, "X-Amz-") {
+			for _, v := range values {
+				a.see(name, v)
+			}
+		}
+	}
+	for _, p := range q {
+		if transportParam(p.Name) && p.Name[0]|0x20 == 'x' && p.Name != "x-id" {
+			a.see(http.CanonicalHeaderKey(p.Name), p.Value)
+		}
+	}
+	for _, line := range h["Content-Encoding"] {
+		for token := range strings.SplitSeq(line, ",") {
+			a.chunked = a.chunked || strings.EqualFold(strings.TrimSpace(token), "aws-chunked")
+		}
+	}
+	return a
+}
+
+// see takes in one header. name is canonical.
+func (a *amz) see(name, value string) {
+	switch name {
+	case "X-Amz-Content-Sha256":
+		a.chunked = a.chunked || len(value) >= 10 && strings.EqualFold(value[:10], "STREAMING-")
+	case "X-Amz-Date", "X-Amz-Security-Token", "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Expires",
+		"X-Amz-Signedheaders", "X-Amz-Signature", "X-Amz-User-Agent", "X-Amz-Cf-Id":
+		// Authentication, and what says who sends or relays.
+	case "X-Amz-Checksum-Mode":
+		a.checksums = a.checksums || value == "ENABLED"
+		a.beyondRead = a.beyondRead || value != "ENABLED"
+	case "X-Amz-Decoded-Content-Length", "X-Amz-Trailer":
+		a.chunked, a.beyondRead = true, true
+	case "X-Amz-Copy-Source":
+		a.beyondRead = true
+		o, ok := parseCopySource(value)
+		a.badSource = a.badSource || !ok || a.copySource != nil
+		a.copySource = &o
+	case "X-Amz-Acl":
+		// S3 asks for PutObjectAcl where a write opens the object to others; SDKs say "private" of their own accord.
+		a.beyondRead = true
+		if value != "private" && value != "bucket-owner-full-control" && value != "bucket-owner-read" {
+			a.right |= Admin
+		}
+	default:
+		a.beyondRead = true
+		switch {
+		case strings.HasPrefix(name, "X-Amz-Server-Side-Encryption-Customer-"),
+			strings.HasPrefix(name, "X-Amz-Copy-Source-Server-Side-Encryption-Customer-"):
+			a.customKey = true
+		case strings.HasPrefix(name, "X-Amz-Grant-"), strings.HasPrefix(name, "X-Amz-Object-Lock-"),
+			name == "X-Amz-Bypass-Governance-Retention":
+			a.right |= Admin
+		}
+	}
+}
+
+// parseCopySource reads x-amz-copy-source: bucket and key, percent-encoded as one, with a slash in front or without, and
+// perhaps a version. Sources that are named by an ARN have no bucket that rights could be looked up for.
+func parseCopySource(value string) (origin.Object, bool) {
+	raw, query, _ := strings.Cut(value, "?")
+	s, err := sigv4.DecodePath(raw)
+	if err != nil {
+		return origin.Object{}, false
+	}
+	bucket, key, ok := strings.Cut(strings.TrimPrefix(s, "/"), "/")
+	if !ok || key == "" || !validBucket(bucket) {
+		return origin.Object{}, false
+	}
+	o := origin.Object{Bucket: bucket, Key: key}
+	if strings.IndexByte(raw, '+') >= 0 {
+		o.Raw = raw
+	}
+	if v, ok := strings.CutPrefix(query, "versionId="); ok {
+		o.VersionID = v
+	}
+	return o, true
+}

@@ -1,0 +1,200 @@
+package s3api
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"github.com/ashlar-s3/ashlar/origin"
+)
+
+const (
+	// copyBuffer is the size of one piece of a forwarded body, in bytes.
+	copyBuffer = 64 << 10
+	// maxDeleteBody bounds the body of DeleteObjects, which is read whole: 1000 keys of 1 KiB with room for markup.
+	maxDeleteBody = 2 << 20
+)
+
+// errAnswerBroken marks answers of the origin that ended before their end.
+var errAnswerBroken = errors.New("the origin's answer broke off")
+
+// forward sends a request to the origin and its answer back, both as they are and unbuffered. What the request may have
+// changed is forgotten before any piece of the answer reaches the client.
+func (x *exchange) forward() error {
+	switch {
+	case x.amz.customKey && !x.h.originTLS:
+		return errPlainSSE
+	case x.amz.chunked:
+		return errChunked
+	}
+	r := x.r.WithContext(x.r.Context()) // a shallow copy, whose body can be another
+	var changed []origin.Object
+	switch {
+	case r.Method == http.MethodGet, r.Method == http.MethodHead, r.Method == http.MethodOptions:
+	case x.op.drops == dropsObject:
+		changed = []origin.Object{x.object.Object}
+	case x.op.drops == dropsListed:
+		body, listed, err := x.readDelete()
+		if err != nil {
+			return err
+		}
+		changed = listed
+		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
+	}
+	upload := &uploadBody{ReadCloser: r.Body}
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = upload
+	}
+
+	refused := false
+	forget := func() {
+		if !refused {
+			for _, o := range changed {
+				x.h.gateway.Invalidate(o)
+			}
+		}
+	}
+	defer forget() // whatever happened, but for a definite refusal: an error and a panic may leave a write behind too
+
+	answer, err := x.h.forwarder.Forward(r.Context(), r, x.object.Bucket, x.object.rawKey)
+	if err != nil {
+		if upload.failed.Load() {
+			return &Error{Status: errIncompleteBody.Status, Code: errIncompleteBody.Code, Message: errIncompleteBody.Message,
+				Cause: err}
+		}
+		return err
+	}
+	defer answer.Body.Close()
+	refused = answer.StatusCode >= 400 && answer.StatusCode < 500
+	forget()
+
+	copyHeader(x.w.Header(), answer.Header)
+	if answer.StatusCode == http.StatusNoContent {
+		delete(x.w.Header(), "Content-Length")
+	}
+	x.cache = cacheForwarded
+	x.relay(answer.StatusCode)
+	if r.Method == http.MethodHead || !bodyAllowed(answer.StatusCode) {
+		return nil
+	}
+	return x.copyBody(answer, forget)
+}
+
+// relay is begin for an answer that has its length among its headers, or has none.
+func (x *exchange) relay(status int) {
+	x.identify()
+	x.w.Header()["X-Ashlar-Cache"] = []string{x.cache}
+	x.status = status
+	x.w.WriteHeader(status)
+}
+
+// copyBody passes the body of an answer on, piece by piece as it arrives. before is called ahead of each piece: an answer
+// of 200 can begin long before the write has taken effect (CompleteMultipartUpload, CopyObject), and ends after it.
+func (x *exchange) copyBody(answer *http.Response, before func()) error {
+	buf := x.h.buffers.Get().(*[copyBuffer]byte)
+	defer x.h.buffers.Put(buf)
+	flush := answer.ContentLength < 0 // a stream of events or of signs of life: nothing may wait for more
+	if flush {
+		_ = x.rc.Flush()
+	}
+	for {
+		n, err := answer.Body.Read(buf[:])
+		if n > 0 {
+			before()
+			if _, err := x.Write(buf[:n]); err != nil {
+				return err
+			}
+			if flush {
+				_ = x.rc.Flush() // a broken connection shows at the next Write
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", errAnswerBroken, err)
+		}
+	}
+}
+
+// copyHeader copies the headers of an answer that reach the client.
+func copyHeader(to, from http.Header) {
+	to["Content-Type"] = nil // none unless the origin sent one: net/http would guess
+	for name, values := range from {
+		if passes(name) {
+			to[name] = values
+		}
+	}
+	for _, line := range from["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			to.Del(strings.TrimSpace(name))
+		}
+	}
+}
+
+// uploadBody remembers that it was the client who failed, and not the origin.
+type uploadBody struct {
+	io.ReadCloser
+	failed atomic.Bool // read by the handler while the transport may still be reading the body
+}
+
+func (b *uploadBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) {
+		b.failed.Store(true)
+	}
+	return n, err
+}
+
+// deleteList is the body of DeleteObjects, all of it: what is not known here could mean another key to the origin.
+type deleteList struct {
+	XMLName xml.Name `xml:"Delete"`
+	Objects []struct {
+		Keys      []string     `xml:"Key"`
+		VersionID []string     `xml:"VersionId"`
+		ETag      []string     `xml:"ETag"`
+		Modified  []string     `xml:"LastModifiedTime"`
+		Size      []string     `xml:"Size"`
+		Unknown   []xmlElement `xml:",any"`
+	} `xml:"Object"`
+	Quiet   []string     `xml:"Quiet"`
+	Unknown []xmlElement `xml:",any"`
+}
+
+type xmlElement struct{ XMLName xml.Name }
+
+// readDelete reads the body of DeleteObjects, and returns it with the objects it lists.
+func (x *exchange) readDelete() (body []byte, objects []origin.Object, err error) {
+	body, err = io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, maxDeleteBody))
+	if err != nil {
+		var tooLong *http.MaxBytesError
+		if errors.As(err, &tooLong) {
+			return nil, nil, errMalformedXML
+		}
+		return nil, nil, errIncompleteBody
+	}
+	var list deleteList
+	d := xml.NewDecoder(bytes.NewReader(body))
+	if err := d.Decode(&list); err != nil || len(list.Unknown) > 0 {
+		return nil, nil, errMalformedXML
+	}
+	if _, err := d.Token(); err != io.EOF && len(bytes.TrimSpace(body[d.InputOffset():])) > 0 {
+		return nil, nil, errMalformedXML // a second document
+	}
+	for _, o := range list.Objects {
+		if len(o.Keys) != 1 || len(o.Unknown) > 0 {
+			return nil, nil, errMalformedXML
+		}
+		object := origin.Object{Bucket: x.object.Bucket, Key: o.Keys[0]}
+		if !x.who.grant.onObject(x.op.right, &object) {
+			return nil, nil, errAccessDenied
+		}
+		objects = append(objects, object)
+	}
+	return body, objects, nil
+}

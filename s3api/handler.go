@@ -1,0 +1,389 @@
+package s3api
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ashlar-s3/ashlar/gateway"
+	"github.com/ashlar-s3/ashlar/origin"
+	"github.com/ashlar-s3/ashlar/s3api/sigv4"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Reader is what the handler needs of the read engine; *gateway.Gateway is one.
+type Reader interface {
+	Open(ctx context.Context, r gateway.Request) (*gateway.Object, error)
+	Invalidate(o origin.Object)
+}
+
+// Forwarder sends requests that are not object reads to the origin. Implementations are safe for concurrent use.
+type Forwarder interface {
+	// Forward sends a client's request, signed anew with the origin's credentials, and returns the origin's answer with
+	// its body unread; the caller closes it. bucket "" is the service itself; rawKey is the percent-encoded key exactly
+	// as the client spelled it, "" at bucket level. Of r are used Method, URL.RawQuery, Header, Body, ContentLength and
+	// TransferEncoding; r is not changed. No redirect is followed, and the client's own authentication, hop-by-hop
+	// headers and X-Ashlar-* don't reach the origin.
+	Forward(ctx context.Context, r *http.Request, bucket, rawKey string) (*http.Response, error)
+}
+
+// Config assembles a Handler.
+type Config struct {
+	Gateway Reader    // answers object reads; required
+	Forward Forwarder // answers everything else; required
+
+	// Domains are the host names whose subdomains are buckets ("s3.example.com" makes bucket.s3.example.com one). A host
+	// that is none of them and below none is path-style.
+	Domains []string
+	Region  string // that signatures must name; "" accepts any
+	Auth    Auth
+
+	// InstanceID names this process: a request that carries "ashlar-<InstanceID>" in Via has been here and is refused.
+	InstanceID string
+	// OriginTLS says that the connection to the origin is encrypted. Where it is not, requests that carry the client's
+	// own encryption keys (SSE-C) are refused.
+	OriginTLS bool
+	// Ready answers GET /-/ready: 200 or 503. nil is always ready.
+	Ready func() bool
+
+	AccessLog  bool                  // one line per request, at level info
+	Registerer prometheus.Registerer // nil registers nothing
+	Logger     *slog.Logger          // nil discards
+}
+
+// Handler answers S3 requests. It is safe for concurrent use. It is made for the root of a server: it reads the raw
+// request target, so nothing in front of it may clean or redirect paths, as http.ServeMux does.
+type Handler struct {
+	gateway   Reader
+	forwarder Forwarder
+	hosts     hosts
+	table     *table
+	auth      *authority
+	instance  string // as it stands in Via
+	originTLS bool
+	ready     func() bool
+	accessLog bool
+	metrics   *metrics
+	logger    *slog.Logger
+
+	cacheNames cacheNames
+	buffers    sync.Pool // of *[copyBuffer]byte, for forwarded bodies
+}
+
+// New returns a Handler.
+func New(c Config) (*Handler, error) {
+	if c.Gateway == nil || c.Forward == nil {
+		return nil, errors.New("s3api: a gateway and a forwarder are required")
+	}
+	auth, err := newAuthority(c.Auth, c.Region)
+	if err != nil {
+		return nil, fmt.Errorf("s3api: %w", err)
+	}
+	hosts, err := newHosts(c.Domains)
+	if err != nil {
+		return nil, fmt.Errorf("s3api: %w", err)
+	}
+	table := newTable()
+	m, err := newMetrics(c.Registerer, table)
+	if err != nil {
+		return nil, fmt.Errorf("s3api: %w", err)
+	}
+	h := &Handler{
+		gateway:   c.Gateway,
+		forwarder: c.Forward,
+		hosts:     hosts,
+		table:     table,
+		auth:      auth,
+		originTLS: c.OriginTLS,
+		ready:     c.Ready,
+		accessLog: c.AccessLog,
+		metrics:   m,
+		logger:    c.Logger,
+
+		cacheNames: newCacheNames(),
+	}
+	if c.InstanceID != "" {
+		h.instance = "ashlar-" + c.InstanceID
+	}
+	if h.ready == nil {
+		h.ready = func() bool { return true }
+	}
+	if h.logger == nil {
+		h.logger = slog.New(slog.DiscardHandler)
+	}
+	h.buffers.New = func() any { return new([copyBuffer]byte) }
+	return h, nil
+}
+
+// ServeHTTP answers one request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.serveProbe(w, r) {
+		return
+	}
+	x := &exchange{h: h, w: w, rc: http.NewResponseController(w), r: r, start: time.Now(), op: &invalidOperation}
+	h.metrics.inFlight.Inc()
+	defer x.end()
+	if err := h.serve(x); err != nil {
+		x.fail(err)
+	}
+}
+
+// serve is the path of one request. An error means that it is to be answered as an error, unless headers are out.
+func (h *Handler) serve(x *exchange) error {
+	if h.looped(x.r) {
+		return errLoop
+	}
+
+	// What is asked for, of what. The raw target is authoritative: nothing has been cleaned.
+	var err error
+	if x.query, err = x.resolve(); err != nil {
+		return err
+	}
+	x.amz = scanAmz(x.r.Header, x.query)
+	op := h.table.classify(x.r.Method, x.object.level(), x.query, &x.amz)
+	if op == nil {
+		return errMethod
+	}
+	x.op = op
+	switch {
+	case op.form:
+		return errPostForm
+	case x.amz.badSource:
+		return errCopySource
+	}
+
+	// By whom, and whether they may. Before anything about the object is known, let alone revealed.
+	if x.who, err = h.auth.identify(x.r); err != nil {
+		return err
+	}
+	if err := x.authorize(); err != nil {
+		return err
+	}
+
+	// Object reads that blocks can answer are served, everything else is the origin's.
+	if x.op.read {
+		read, ok, err := x.plainRead()
+		if err != nil {
+			return err
+		}
+		if ok {
+			return x.serveObject(read)
+		}
+	}
+	return x.forward()
+}
+
+// serveProbe answers the health checks, which are nobody's objects: a bucket can't be called "-". Requests to a bucket's
+// own host name are not theirs.
+func (h *Handler) serveProbe(w http.ResponseWriter, r *http.Request) bool {
+	if !strings.HasPrefix(r.RequestURI, "/-/") || h.hosts.bucket(r.Host) != "" {
+		return false
+	}
+	path, _, _ := strings.Cut(r.RequestURI, "?")
+	ok := true
+	switch path {
+	case "/-/health":
+	case "/-/ready":
+		ok = h.ready()
+	default:
+		return false
+	}
+	status := http.StatusOK
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		status = http.StatusMethodNotAllowed
+	case !ok:
+		status = http.StatusServiceUnavailable
+	}
+	w.Header()["Cache-Control"] = []string{"no-store"}
+	w.Header()["Content-Length"] = []string{"0"}
+	w.WriteHeader(status)
+	return true
+}
+
+// looped says whether a request has been here before. Each hop writes "1.1 ashlar-<id>" (RFC 9110 section 7.6.3).
+func (h *Handler) looped(r *http.Request) bool {
+	if h.instance == "" {
+		return false
+	}
+	for _, line := range r.Header["Via"] {
+		for hop := range strings.SplitSeq(line, ",") {
+			if f := strings.Fields(hop); len(f) >= 2 && f[1] == h.instance {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// exchange is one request and its answer. It belongs to the goroutine of the request.
+type exchange struct {
+	h     *Handler
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	r     *http.Request
+	start time.Time
+
+	object address
+	query  sigv4.Query
+	amz    amz
+	op     *operation // never nil
+	who    identity
+
+	id, hostID string // x-amz-request-id and x-amz-id-2, "" until identify
+	cache      string // X-Ashlar-Cache, "" where it does not apply
+	status     int    // of the answer, 0 until headers are out
+	written    int64  // bytes of the body so far
+}
+
+// statusClientGone stands in logs and metrics for a request whose client left before it was answered. It is never sent.
+const statusClientGone = 499
+
+// A client is given this long to take a piece of the answer, and then some for its length: who reads more slowly is cut
+// off, so that it doesn't hold blocks for ever.
+const (
+	writePatience = 30 * time.Second
+	writeRate     = 8 << 10 // bytes per second
+)
+
+// resolve finds out which object, bucket or service the raw target names.
+func (x *exchange) resolve() (sigv4.Query, error) {
+	rawPath, rawQuery, ok := sigv4.SplitTarget(x.r.RequestURI)
+	if !ok {
+		return nil, errInvalidURI
+	}
+	var err error
+	if x.object, err = x.h.hosts.resolve(x.r.Host, rawPath); err != nil {
+		return nil, err
+	}
+	if rawQuery == "" {
+		return nil, nil
+	}
+	q, err := sigv4.ParseQuery(rawQuery)
+	if err != nil {
+		return nil, errInvalidURI
+	}
+	if x.object.level() == atObject {
+		x.object.VersionID, _ = q.Get("versionId")
+	}
+	return q, nil
+}
+
+// identify makes sure that the answer carries request ids: those that are in the headers already, or fresh ones.
+func (x *exchange) identify() {
+	if x.id != "" {
+		return
+	}
+	h := x.w.Header()
+	if v := h["X-Amz-Request-Id"]; len(v) > 0 && v[0] != "" {
+		x.id = v[0]
+		if v := h["X-Amz-Id-2"]; len(v) > 0 {
+			x.hostID = v[0]
+		}
+		return
+	}
+	// One random number is both: 16 hex digits, and a longer form as S3 has it.
+	var raw [24]byte
+	for i := 0; i < len(raw); i += 8 {
+		binary.BigEndian.PutUint64(raw[i:], rand.Uint64())
+	}
+	const upper = "0123456789ABCDEF"
+	var id [16]byte
+	for i, b := range raw[:8] {
+		id[2*i], id[2*i+1] = upper[b>>4], upper[b&15]
+	}
+	x.id, x.hostID = string(id[:]), base64.StdEncoding.EncodeToString(raw[:])
+	ids := [2]string{x.id, x.hostID}
+	h["X-Amz-Request-Id"], h["X-Amz-Id-2"] = ids[0:1:1], ids[1:2:2]
+}
+
+// begin sends the status and the headers set so far. length is that of the body, or -1 where it isn't said.
+func (x *exchange) begin(status int, length int64) {
+	x.identify()
+	h := x.w.Header()
+	if length >= 0 {
+		h["Content-Length"] = []string{formatInt(length)}
+	} else {
+		delete(h, "Content-Length")
+	}
+	if x.cache != "" {
+		h["X-Ashlar-Cache"] = []string{x.cache}
+	}
+	x.status = status
+	x.w.WriteHeader(status)
+}
+
+// Write sends a piece of the body.
+func (x *exchange) Write(p []byte) (int, error) {
+	// An error here means that the transport knows no deadlines, as in tests of handlers.
+	_ = x.rc.SetWriteDeadline(time.Now().Add(writePatience + time.Duration(len(p))*time.Second/writeRate))
+	n, err := x.w.Write(p)
+	x.written += int64(n)
+	return n, err
+}
+
+// finishBody ends a body of one piece.
+func (x *exchange) finishBody(_ int, err error) {
+	if err != nil {
+		x.abort(err)
+	}
+}
+
+// abort cuts the connection (HTTP/1.1) or the stream (HTTP/2), so that a short answer never looks complete.
+func (x *exchange) abort(err error) {
+	cause := "client"
+	if x.r.Context().Err() == nil && (errors.Is(err, gateway.ErrInterrupted) || errors.Is(err, errAnswerBroken)) {
+		cause = "origin"
+		x.warn("answer cut short", err)
+	}
+	x.h.metrics.aborted[cause].Inc()
+	panic(http.ErrAbortHandler)
+}
+
+// end accounts for a request, and answers for a panic.
+func (x *exchange) end() {
+	p := recover()
+	if p != nil && p != http.ErrAbortHandler {
+		x.h.logger.LogAttrs(context.WithoutCancel(x.r.Context()), slog.LevelError, "panic while serving a request",
+			slog.String("operation", x.op.name), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		if x.status == 0 {
+			clear(x.w.Header())
+			p = x.answerPanic()
+		} else {
+			p = http.ErrAbortHandler
+		}
+	}
+	x.h.metrics.observe(x)
+	if x.h.accessLog {
+		x.logAccess()
+	}
+	if p != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// answerPanic says 500 where nothing has been said, and returns what is left to panic with.
+func (x *exchange) answerPanic() (left any) {
+	defer func() { left = recover() }()
+	x.writeError(errInternal)
+	return nil
+}
+
+// warn logs what the client is not told.
+func (x *exchange) warn(message string, err error) {
+	x.h.logger.LogAttrs(x.r.Context(), slog.LevelWarn, message,
+		slog.String("operation", x.op.name), slog.String("bucket", x.object.Bucket), slog.String("key", x.object.Key),
+		slog.String("request_id", x.id), slog.String("error", logText(err)))
+}
+
+var _ io.Writer = (*exchange)(nil)

@@ -1,0 +1,236 @@
+package s3api
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ashlar-s3/ashlar/gateway"
+	"github.com/ashlar-s3/ashlar/origin"
+)
+
+// plainRead is a GET or HEAD of an object that blocks can answer.
+type plainRead struct {
+	rng        gateway.Range
+	conditions conditions
+	overrides  []origin.Header // of response-* parameters
+}
+
+// overridden names the header of the answer that a parameter of a signed request sets (S3 API reference, GetObject).
+func overridden(param string) (header string, ok bool) {
+	switch param {
+	case "response-cache-control":
+		return "Cache-Control", true
+	case "response-content-disposition":
+		return "Content-Disposition", true
+	case "response-content-encoding":
+		return "Content-Encoding", true
+	case "response-content-language":
+		return "Content-Language", true
+	case "response-content-type":
+		return "Content-Type", true
+	case "response-expires":
+		return "Expires", true
+	}
+	return "", false
+}
+
+// plainRead reads what is asked. ok is false where a part of it is for the origin to answer.
+func (x *exchange) plainRead() (p plainRead, ok bool, err error) {
+	if x.amz.beyondRead {
+		return p, false, nil
+	}
+	for i, q := range x.query {
+		name, override := overridden(q.Name)
+		switch {
+		case transportParam(q.Name):
+			continue
+		case override:
+			if x.who.accessKey == "" {
+				return p, false, errOverrides
+			}
+			if !printable(q.Value) {
+				return p, false, errArgument("Header value cannot be represented using ISO-8859-1.", q.Name, q.Value)
+			}
+			p.overrides = append(p.overrides, origin.Header{Name: name, Value: q.Value})
+		case q.Name == "versionId":
+			if !validVersionID(q.Value) {
+				return p, false, errArgument("Invalid version id specified", q.Name, q.Value)
+			}
+		default:
+			return p, false, nil
+		}
+		for _, earlier := range x.query[:i] {
+			if earlier.Name == q.Name {
+				return p, false, nil // which of the two counts is the origin's to know
+			}
+		}
+	}
+	p.rng = parseRange(x.r.Header["Range"])
+	p.conditions, ok = parseConditions(x.r.Header, p.rng, x.start)
+	return p, ok, nil
+}
+
+// printable says whether a value may stand in a header (RFC 9110 section 5.5).
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' && s[i] != '\t' || s[i] == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// validVersionID leaves out what is no version to any server. Which form it has is the origin's own affair.
+func validVersionID(s string) bool {
+	if s == "" || len(s) > 1024 {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// serveObject answers a read from blocks.
+func (x *exchange) serveObject(p plainRead) error {
+	head := x.r.Method == http.MethodHead
+	request := gateway.Request{Object: x.object.Object, Range: p.rng, InfoOnly: head}
+	if !p.conditions.none() {
+		request.Check = func(info *origin.Info) (gateway.Range, error) { return p.conditions.check(info, p.rng) }
+	}
+	o, err := x.h.gateway.Open(x.r.Context(), request)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+
+	h := x.w.Header()
+	x.describe(o)
+	if x.amz.checksums && !o.Partial {
+		// Never with a part: clients compare any checksum they see with the bytes they got.
+		for _, c := range o.Info.Checksums {
+			h[c.Name] = append(h[c.Name], c.Value)
+		}
+	}
+	for _, l := range p.overrides {
+		h[l.Name] = []string{l.Value}
+	}
+	status := http.StatusOK
+	if o.Partial {
+		status = http.StatusPartialContent
+		h["Content-Range"] = []string{contentRange(o.Offset, o.Length, o.Info.Size)}
+	}
+	x.cache = x.h.cacheNames[o.Status][o.Source]
+	x.begin(status, o.Length)
+	if head {
+		return nil
+	}
+	n, err := o.WriteTo(x)
+	if err == nil && n != o.Length {
+		err = gateway.ErrInterrupted
+	}
+	return err // fail cuts the connection: headers are out
+}
+
+// describe sets the headers that are the version's own.
+func (x *exchange) describe(o *gateway.Object) {
+	h, info := x.w.Header(), o.Info
+	// One slice holds all values: a map of headers needs a slice each.
+	values := make([]string, 0, len(info.Headers)+len(info.Volatile)+5)
+	set := func(name, value string) {
+		values = append(values, value)
+		h[name] = values[len(values)-1 : len(values) : len(values)]
+	}
+	h["Content-Type"] = nil // none unless the object has one: net/http would guess
+	keep := func(lines []origin.Header) {
+		for i, l := range lines {
+			if i > 0 && lines[i-1].Name == l.Name {
+				h[l.Name] = append(h[l.Name], l.Value)
+				continue
+			}
+			set(l.Name, l.Value)
+		}
+	}
+	keep(info.Headers)
+	if !o.TTLExceeded {
+		keep(info.Volatile)
+	}
+	set("Accept-Ranges", "bytes")
+	if info.ETag != "" {
+		set("Etag", info.ETag)
+	}
+	if info.LastModified != "" {
+		set("Last-Modified", info.LastModified)
+	}
+	if info.VersionID != "" {
+		set("X-Amz-Version-Id", info.VersionID)
+	}
+	set("Age", formatInt(int64(o.Age/time.Second)))
+}
+
+// answerNotModified sends a 304.
+func (x *exchange) answerNotModified(info *origin.Info) {
+	h := x.w.Header()
+	if info.ETag != "" {
+		h["Etag"] = []string{info.ETag}
+	}
+	if info.LastModified != "" {
+		h["Last-Modified"] = []string{info.LastModified}
+	}
+	for _, l := range info.Headers {
+		if l.Name == "Cache-Control" || l.Name == "Expires" {
+			h[l.Name] = append(h[l.Name], l.Value)
+		}
+	}
+	if age := time.Since(info.Confirmed); !info.Confirmed.IsZero() && age >= 0 {
+		h["Age"] = []string{formatInt(int64((age + time.Second - 1) / time.Second))}
+	}
+	x.begin(http.StatusNotModified, -1)
+}
+
+// cacheNames are the values of X-Ashlar-Cache: what was found, and where the first bytes came from.
+type cacheNames [gateway.Bypass + 1][gateway.SourceOrigin + 1]string
+
+func newCacheNames() (names cacheNames) {
+	for status := range names {
+		for source := range names[status] {
+			names[status][source] = gateway.Status(status).String() + "; " + gateway.Source(source).String()
+		}
+	}
+	return names
+}
+
+// cacheForwarded is X-Ashlar-Cache of what is not an object read.
+const cacheForwarded = "bypass; origin"
+
+func contentRange(offset, length, size int64) string {
+	b := make([]byte, 0, 64)
+	b = append(b, "bytes "...)
+	b = strconv.AppendInt(b, offset, 10)
+	b = append(b, '-')
+	b = strconv.AppendInt(b, offset+length-1, 10)
+	b = append(b, '/')
+	return string(strconv.AppendInt(b, size, 10))
+}
+
+func formatInt(n int64) string { return strconv.FormatInt(n, 10) }
+
+// bodyAllowed says whether an answer of this status has a body (RFC 9110 section 6.4.1).
+func bodyAllowed(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+// passes says whether a header of the origin's answer, by its canonical name, reaches the client. Those that end with a
+// connection don't (RFC 9110 section 7.6.1), nor do trailers, nor what our own processes say to each other.
+func passes(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade":
+		return false
+	}
+	return !strings.HasPrefix(name, "X-Ashlar-")
+}
