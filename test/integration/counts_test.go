@@ -1,0 +1,116 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ashlar-s3/ashlar/test/internal/node"
+)
+
+// What reaches the origin for an object of 64 MiB, blocks of 1 MiB and a fetch window of 8.
+func TestOriginRequests(t *testing.T) {
+	const size, window, seed = 64 << 20, 8 << 20, 7
+	o := newCountedOrigin(t)
+	for _, key := range []string{"whole", "crowd", "small"} {
+		o.PutGenerated("counts", key, size, seed)
+	}
+	n := newNode(t, o.url, nil)
+	want := sum(generated(seed, 0, size))
+	c := sdk(n.URL(), clientKey)
+	expect := func(name string, gets int64) {
+		t.Helper()
+		got := o.Counters()
+		if got.ByMethod["GET"] != gets || got.ByMethod["HEAD"] != 0 {
+			t.Errorf("%s: the origin got %d GETs and %d HEADs, want %d and 0:\n%v", name, got.ByMethod["GET"],
+				got.ByMethod["HEAD"], gets, o.Log())
+		}
+		o.ResetCounters()
+	}
+	whole := func(key string) error {
+		b, _, err := read(t.Context(), c, "counts", key, "")
+		if err == nil && sum(b) != want {
+			err = fmt.Errorf("%s: wrong bytes", key)
+		}
+		return err
+	}
+	o.ResetCounters()
+
+	if err := whole("whole"); err != nil {
+		t.Error(err)
+	}
+	expect("cold whole read", size/window)
+	if err := whole("whole"); err != nil {
+		t.Error(err)
+	}
+	expect("warm whole read", 0)
+
+	var crowd errgroup.Group
+	for range 64 {
+		crowd.Go(func() error { return whole("crowd") })
+	}
+	if err := crowd.Wait(); err != nil {
+		t.Error(err)
+	}
+	expect("64 cold whole reads at once", size/window)
+
+	const off = 33<<20 + 4<<10
+	b, _, err := read(t.Context(), c, "counts", "small", fmt.Sprintf("bytes=%d-%d", off, off+4095))
+	if err != nil || sum(b) != sum(generated(seed, off, 4096)) {
+		t.Errorf("small read: %d bytes, %v", len(b), err)
+	}
+	if got := o.Counters().BytesSent; got != 1<<20 {
+		t.Errorf("a cold read of 4 KiB fetched %d bytes, want one block", got)
+	}
+	expect("cold read of 4 KiB", 1)
+	if _, _, err = read(t.Context(), c, "counts", "small", fmt.Sprintf("bytes=%d-%d", off+8192, off+8192+4095)); err != nil {
+		t.Error(err)
+	}
+	expect("warm read in the same block", 0)
+}
+
+// 10 000 misses at concurrency 64 share their connections to the origin.
+func TestOriginConnections(t *testing.T) {
+	const block, misses, seed = 64 << 10, 10_000, 9
+	o := newCountedOrigin(t)
+	o.PutGenerated("connections", "object", block*misses, seed)
+	n := newNode(t, o.url, func(opts *node.Options) {
+		opts.Extra = "[buckets]\nblock_size = \"64 KiB\"\nfetch_window = 1\nread_window = 1"
+	})
+	c := sdk(n.URL(), clientKey)
+	order := make(chan int64, misses)
+	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(misses) {
+		order <- int64(i)
+	}
+	close(order)
+	var readers sync.WaitGroup
+	for range 64 {
+		readers.Go(func() {
+			for i := range order {
+				off := i*block + i%(block-8)
+				b, _, err := read(t.Context(), c, "connections", "object", fmt.Sprintf("bytes=%d-%d", off, off+7))
+				if err != nil || string(b) != string(generated(seed, off, 8)) {
+					t.Errorf("read at %d: %x, %v", off, b, err)
+				}
+			}
+		})
+	}
+	readers.Wait()
+	gets, opened := o.Counters().ByMethod["GET"], o.connections.Load()
+	t.Logf("%d origin GETs over %d connections", gets, opened)
+	if gets != misses || opened > 128 {
+		t.Errorf("%d origin GETs over %d connections, want %d over at most 128", gets, opened, misses)
+	}
+	m, err := n.Metrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if told, err := m.Sum("ashlar_origin_connections_opened_total"); err != nil || int64(told) != opened {
+		t.Errorf("the node counts %v opened connections, %v; the origin %d", told, err, opened)
+	}
+}
