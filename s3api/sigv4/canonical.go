@@ -3,6 +3,7 @@ package sigv4
 import (
 	"bytes"
 	"net/http"
+	"net/textproto"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,15 +88,22 @@ func (s *scratch) canonicalRequest(r *http.Request, rawPath, rawQuery string, c 
 func (s *scratch) splitNames(c *claim) *Error {
 	s.names = s.names[:0]
 	sorted := true
-	for rest, more := c.signedHeaders, true; more; {
-		var name string
-		name, rest, more = strings.Cut(rest, ";")
-		if !isLowerToken(name) {
-			return c.malformedNames()
+	for list, start, i := c.signedHeaders, 0, 0; i <= len(list); i++ {
+		if i < len(list) && list[i] != ';' {
+			if !isLowerTokenByte(list[i]) {
+				return c.malformedNames()
+			}
+			continue
 		}
-		if n := len(s.names); n == maxSignedHeaders {
+		name := list[start:i]
+		start = i + 1
+		n := len(s.names)
+		switch {
+		case name == "":
+			return c.malformedNames()
+		case n == maxSignedHeaders:
 			return errTooLarge()
-		} else if n > 0 && name <= s.names[n-1] {
+		case n > 0 && name <= s.names[n-1]:
 			sorted = false
 		}
 		s.names = append(s.names, name)
@@ -170,14 +178,16 @@ func appendKey(b []byte, name string) []byte {
 
 // appendValue appends a header value without spaces at its ends and with one for each run of spaces within.
 func appendValue(b []byte, value string) []byte {
-	value = strings.Trim(value, " \t")
+	value = textproto.TrimString(value)
 	for {
-		i := strings.Index(value, "  ")
+		i := strings.IndexByte(value, ' ') // trimmed: something else follows
 		if i < 0 {
 			return append(b, value...)
 		}
 		b = append(b, value[:i+1]...)
-		value = strings.TrimLeft(value[i:], " ")
+		for i++; value[i] == ' '; i++ {
+		}
+		value = value[i:]
 	}
 }
 
@@ -235,13 +245,7 @@ func (s *scratch) notSigned(h http.Header, signedHost bool) []string {
 	return list[:min(len(list), maxListed)]
 }
 
-// isLowerToken says whether s is a header name (a token of RFC 9110 section 5.6.2) in lower case.
-func isLowerToken(s string) bool {
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_' || strings.IndexByte("!#$%&'*+.^`|~", c) >= 0) {
-			return false
-		}
-	}
-	return s != ""
+// isLowerTokenByte says whether c may be in a header name (a token of RFC 9110 section 5.6.2) in lower case.
+func isLowerTokenByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || c == '-' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+.^_`|~", c) >= 0
 }

@@ -69,12 +69,20 @@ func parsePayload(s string) (p Payload, hash string, _ *Error) {
 	if len(s) != 2*sha256.Size {
 		return 0, "", errContentSHA256(s)
 	}
+	lower := true
 	for i := 0; i < len(s); i++ {
-		if unhex(s[i]) > 15 {
+		switch c := s[i]; {
+		case '0' <= c && c <= '9', 'a' <= c && c <= 'f':
+		case 'A' <= c && c <= 'F':
+			lower = false
+		default:
 			return 0, "", errContentSHA256(s)
 		}
 	}
-	return PayloadHash, strings.ToLower(s), nil
+	if !lower {
+		s = strings.ToLower(s)
+	}
+	return PayloadHash, s, nil
 }
 
 // Identity is who signed a request, and what they said of its body. Its strings are parts of the request's.

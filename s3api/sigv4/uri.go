@@ -126,16 +126,17 @@ func decode(s string, p part) (string, error) {
 	if strings.IndexByte(s, '%') < 0 && (p == pathPart || strings.IndexByte(s, '+') < 0) {
 		return s, nil
 	}
-	b := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		c, n := decodeByte(s[i:], p)
+	var b strings.Builder
+	b.Grow(len(s))
+	for s != "" {
+		c, n := decodeByte(s, p)
 		if n == 0 {
 			return "", ErrMalformed
 		}
-		b = append(b, c)
-		i += n - 1
+		b.WriteByte(c)
+		s = s[n:]
 	}
-	return string(b), nil
+	return b.String(), nil
 }
 
 // decodeByte decodes the first byte of s, which is not empty. n is the number of bytes it took, 0 if malformed.
