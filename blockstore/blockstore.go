@@ -38,6 +38,14 @@ func NewVersion(v Version) *Version {
 	return &v
 }
 
+// WithHash returns a copy of v with another hash. It is for tests of stores: two versions given the same hash have blocks
+// that collide, which stores must answer correctly. A version is not Equal to its copies with other hashes.
+func (v *Version) WithHash(hash uint64) *Version {
+	c := *v
+	c.hash = hash
+	return &c
+}
+
 // Blocks returns how many blocks the version has; 0 for an empty object.
 func (v *Version) Blocks() int64 { return (v.Size + v.BlockSize - 1) / v.BlockSize }
 
