@@ -40,7 +40,7 @@ fuzz: ## every fuzz target, FUZZTIME each (60s)
 
 integration: build ## real clients against a real S3 server, through the built binary
 	eval "$$(test/setup.sh)"
-	ASHLAR_TEST_BINARY=$(CURDIR)/bin/ashlar \
+	TEST_ASHLAR=$(CURDIR)/bin/ashlar \
 		go -C test test -tags integration -count=1 -timeout 15m $(INTEGRATIONFLAGS) ./integration/...
 
 bench: build ## W1-W4 against nginx and Varnish, ratios; BENCHFLAGS='-quick' for a smoke run

@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 
 versitygw=github.com/versity/versitygw
 version=v1.8.0
-cache=${ASHLAR_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ashlar-test}
+cache=${TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ashlar-test}
 mkdir -p "$cache"
 
 # has FILE: whether it is versitygw in the right version.
@@ -36,4 +36,4 @@ if [ ! -e "$venv/complete" ]; then
   touch "$venv/complete"
 fi
 
-printf 'export ASHLAR_TEST_VERSITYGW=%q ASHLAR_TEST_VENV=%q\n' "$gateway" "$venv"
+printf 'export TEST_VERSITYGW=%q TEST_VENV=%q\n' "$gateway" "$venv"

@@ -48,7 +48,7 @@ func run() error {
 
 	objects := make([]object, 0, 4)
 	for i := range cap(objects) {
-		objects = append(objects, newObject(fmt.Sprintf("hit-%d", i), 64<<20))
+		objects = append(objects, object{name: fmt.Sprintf("hit-%d", i), size: 64 << 20, seed: uint64(i)})
 	}
 	if *floor != "" {
 		return serveFloor(*floor, objects)
@@ -78,6 +78,9 @@ func run() error {
 		return err
 	}
 	defer b.stop()
+	for _, obj := range objects {
+		b.origin.add(obj)
+	}
 	ready, stopWaiting := context.WithTimeout(ctx, time.Minute)
 	defer stopWaiting()
 	if err := b.start(ready); err != nil {

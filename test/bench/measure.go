@@ -234,7 +234,8 @@ func (b *bench) hits(w workload, c contestant, d time.Duration, seed uint64) (re
 func (b *bench) coldRead(name string, c contestant, round, attempt int) (result, error) {
 	res := result{Workload: name, Contestant: c.name, Unit: "s"}
 	slug := strings.NewReplacer(" ", "-", "/", "-").Replace(name + "-" + c.name)
-	obj := newObject(fmt.Sprintf("cold-%s-%d-%d-%d", slug, os.Getpid(), round, attempt), coldSize)
+	obj := object{name: fmt.Sprintf("cold-%s-%d-%d", slug, round, attempt), size: coldSize, seed: uint64(1000 + round)}
+	b.origin.add(obj)
 	parts := []part{{obj: obj, length: obj.size}}
 	if name == w4Ranges {
 		parts = parts[:0]
@@ -261,12 +262,10 @@ func (b *bench) coldRead(name string, c contestant, round, attempt int) (result,
 
 // watch runs l on c and fills in what the run cost; res.CPU is left in seconds.
 func (b *bench) watch(res *result, c contestant, l load) (loadResult, error) {
-	pid := os.Getpid()
 	if c.proc != nil {
-		pid = c.proc.Pid()
-		proc.ResetPeak(pid)
+		proc.ResetPeak(c.proc.Pid())
 	}
-	before, err := sample(pid)
+	before, err := sample(c)
 	if err != nil {
 		return loadResult{}, err
 	}
@@ -275,7 +274,7 @@ func (b *bench) watch(res *result, c contestant, l load) (loadResult, error) {
 	if err != nil {
 		return got, err
 	}
-	after, err := sample(pid)
+	after, err := sample(c)
 	if err != nil {
 		return got, err
 	}
@@ -299,7 +298,7 @@ type moment struct {
 	foreign time.Duration // CPU time of all processes that are not this one or a child of it
 }
 
-func sample(pid int) (moment, error) {
+func sample(c contestant) (moment, error) {
 	m := moment{at: time.Now()}
 	busy, err := proc.Busy()
 	if err != nil {
@@ -310,6 +309,8 @@ func sample(pid int) (moment, error) {
 		return m, err
 	}
 	m.foreign = busy - own.CPU
-	m.server, err = proc.UsageOf(pid)
+	if c.proc != nil {
+		m.server, err = proc.UsageOf(c.proc.Pid())
+	}
 	return m, err
 }

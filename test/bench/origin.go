@@ -9,15 +9,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ashlar-s3/ashlar/internal/devs3"
 	"golang.org/x/sys/unix"
 )
 
 // bucket is the only one that there is.
 const bucket = "bench"
 
-// origin is what all contestants cache: it computes objects of any name and size, answers one byte range or the whole,
-// and waits before every answer. It lives in the benchmark's own process, where it only counts for cold reads.
+// origin is what all contestants cache: the project's own S3 server, which waits before every answer. It lives in the
+// benchmark's own process, where it only counts for cold reads.
 type origin struct {
+	s3      *devs3.Server
 	latency atomic.Int64 // nanoseconds before an answer's headers
 	gets    atomic.Int64 // GET requests since the start
 	server  *http.Server
@@ -29,53 +31,21 @@ func startOrigin() (*origin, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &origin{addr: l.Addr().String()}
-	o.server = &http.Server{Handler: o}
+	o := &origin{s3: devs3.New(devs3.Config{}), addr: l.Addr().String()}
+	o.server = &http.Server{Handler: o, ReadHeaderTimeout: time.Minute}
 	go func() { _ = o.server.Serve(l) }()
 	return o, nil
 }
+
+// add makes an object readable.
+func (o *origin) add(obj object) { o.s3.PutGenerated(bucket, obj.name, obj.size, obj.seed) }
 
 func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
 		o.gets.Add(1)
 	}
 	time.Sleep(time.Duration(o.latency.Load()))
-	obj, ok := parseObject(strings.TrimPrefix(r.URL.Path, "/"+bucket+"/"))
-	if !ok || r.Method != http.MethodGet && r.Method != http.MethodHead {
-		http.Error(w, "no such object", http.StatusNotFound)
-		return
-	}
-	h := w.Header()
-	h.Set("ETag", obj.etag())
-	h.Set("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
-	h.Set("Accept-Ranges", "bytes")
-	h.Set("Content-Type", "application/octet-stream")
-	first, last, status := int64(0), obj.size-1, http.StatusOK
-	if rng := r.Header.Get("Range"); rng != "" {
-		if _, err := fmt.Sscanf(rng, "bytes=%d-%d", &first, &last); err != nil || first >= obj.size || last < first {
-			http.Error(w, "range", http.StatusRequestedRangeNotSatisfiable)
-			return
-		}
-		last = min(last, obj.size-1)
-		status = http.StatusPartialContent
-		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, obj.size))
-	}
-	h.Set("Content-Length", strconv.FormatInt(last-first+1, 10))
-	w.WriteHeader(status)
-	if r.Method == http.MethodHead {
-		return
-	}
-	buf := make([]byte, 256<<10)
-	for off := first; off <= last; {
-		lead := off & 7
-		o := buf[:min(int64(len(buf)), (last+1-off+lead+7)&^7)]
-		obj.fill(o, off-lead)
-		n := min(int64(len(o))-lead, last+1-off)
-		if _, err := w.Write(o[lead : lead+n]); err != nil {
-			return
-		}
-		off += n
-	}
+	o.s3.ServeHTTP(w, r)
 }
 
 // serveFloor is what net/http can do at best: it answers ranges of objects that are in memory as they are, and checks

@@ -213,7 +213,7 @@ func (b *bench) startPeer(ctx context.Context, c contestant, spec proc.Spec) err
 		return err
 	}
 	b.contestants = append(b.contestants, c) // stop ends it, ready or not
-	url := "http://" + c.addr + "/" + bucket + "/" + newObject("ready", 8).name
+	url := "http://" + c.addr + "/" + bucket + "/" + "ready"
 	return c.proc.WaitHTTP(ctx, url, func(status int) bool { return status == http.StatusOK || status == http.StatusNotFound })
 }
 

@@ -80,7 +80,7 @@ func sharedPair(t *testing.T) *pair {
 		}
 		// To see what the tests make of the real server alone, which is what they should find through the node.
 		n := &node.Node{Process: origin.Process, Addr: origin.addr}
-		if os.Getenv("ASHLAR_TEST_DIRECT") != "" {
+		if os.Getenv("TEST_DIRECT") != "" {
 			clientKey = originKey
 		} else if n, err = startNode(dir, origin.url(), nil); err != nil {
 			origin.Kill()
@@ -127,11 +127,11 @@ func newNode(t *testing.T, endpoint string, change func(*node.Options)) *node.No
 
 func startNode(dir, endpoint string, change func(*node.Options)) (*node.Node, error) {
 	o := node.Options{
-		Binary: os.Getenv("ASHLAR_TEST_BINARY"), Dir: dir, Origin: endpoint, OriginKey: originKey, Key: clientKey,
+		Binary: os.Getenv("TEST_ASHLAR"), Dir: dir, Origin: endpoint, OriginKey: originKey, Key: clientKey,
 		Memory: "256 MiB", Verbose: true,
 	}
 	if o.Binary == "" {
-		return nil, fmt.Errorf("ASHLAR_TEST_BINARY is not set: run these tests by make integration")
+		return nil, fmt.Errorf("TEST_ASHLAR is not set: run these tests by make integration")
 	}
 	if change != nil {
 		change(&o)
@@ -151,9 +151,9 @@ type versitygw struct {
 func (v *versitygw) url() string { return "http://" + v.addr }
 
 func startVersitygw(dir string) (*versitygw, error) {
-	path := os.Getenv("ASHLAR_TEST_VERSITYGW")
+	path := os.Getenv("TEST_VERSITYGW")
 	if path == "" {
-		return nil, fmt.Errorf("ASHLAR_TEST_VERSITYGW is not set: run these tests by make integration")
+		return nil, fmt.Errorf("TEST_VERSITYGW is not set: run these tests by make integration")
 	}
 	addr, err := proc.FreeAddr()
 	if err != nil {

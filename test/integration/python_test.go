@@ -19,9 +19,9 @@ import (
 // program is a program of the Python environment that make integration makes.
 func program(t *testing.T, name string) string {
 	t.Helper()
-	venv := os.Getenv("ASHLAR_TEST_VENV")
+	venv := os.Getenv("TEST_VENV")
 	if venv == "" {
-		t.Fatal("ASHLAR_TEST_VENV is not set: run these tests by make integration")
+		t.Fatal("TEST_VENV is not set: run these tests by make integration")
 	}
 	return filepath.Join(venv, "bin", name)
 }

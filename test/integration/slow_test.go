@@ -90,7 +90,7 @@ func presigned(t *testing.T, endpoint, bucket, key string) string {
 }
 
 // 1000 clients read a different block each at 16 KiB/s: 1 GiB of blocks through 256 MiB of memory. The node stays small,
-// serves others as before, and gives everyone the right bytes. ASHLAR_TEST_SLOW=full reads the blocks to their end,
+// serves others as before, and gives everyone the right bytes. TEST_SLOW=full reads the blocks to their end,
 // which takes a minute more.
 func TestSlowReaders(t *testing.T) {
 	const (
@@ -105,7 +105,7 @@ func TestSlowReaders(t *testing.T) {
 		probes   = 300
 	)
 	length := 12 * time.Second
-	full := os.Getenv("ASHLAR_TEST_SLOW") == "full"
+	full := os.Getenv("TEST_SLOW") == "full"
 	if full {
 		length = 3 * time.Minute // until each has read all
 	}

@@ -56,7 +56,11 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 	if err := os.WriteFile(file, []byte(n.config()), 0o600); err != nil {
 		return nil, err
 	}
-	n.Process, err = proc.Start(proc.Spec{Name: "ashlar", Path: o.Binary, Args: []string{"serve", "--config", file}})
+	n.Process, err = proc.Start(proc.Spec{
+		Name: "ashlar", Path: o.Binary, Args: []string{"serve", "--config", file},
+		// Nothing that configures it but the file.
+		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + o.Dir},
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ type Spec struct {
 	Name string   // in error messages
 	Path string   // of the executable
 	Args []string // without the name
-	Env  []string // added to this process's own
+	Env  []string // all of it; nil is this process's own
 	Dir  string   // working directory; "" is this process's
 }
 
@@ -41,7 +41,7 @@ type Process struct {
 func Start(spec Spec) (*Process, error) {
 	p := &Process{spec: spec, done: make(chan struct{})}
 	p.cmd = exec.Command(spec.Path, spec.Args...)
-	p.cmd.Env = append(os.Environ(), spec.Env...)
+	p.cmd.Env = spec.Env
 	p.cmd.Dir = spec.Dir
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
