@@ -1,0 +1,157 @@
+package main
+
+import "time"
+
+// Config is everything that can be set, as the file spells it. Keys are in the toml tags; fields of type Size,
+// Duration, Secret, string, bool and int are scalars and can come from the environment too. A value is valid only if
+// it came out of loadFile.
+//
+// Precedence, low to high: defaults, the file, the environment. Each [[bucket]] starts as a copy of [buckets] as it is
+// after the environment, and its own keys override that.
+type Config struct {
+	Server  Server  `toml:"server"`
+	Log     Log     `toml:"log"`
+	Origin  Origin  `toml:"origin"`
+	Auth    Auth    `toml:"auth"`
+	Cache   Cache   `toml:"cache"`
+	Buckets Buckets `toml:"buckets"`
+	// Bucket are the rules. The first whose name matches a bucket decides for it, alone; [buckets] for the rest.
+	Bucket []Bucket `toml:"bucket"`
+}
+
+// Server is what clients and operators connect to.
+type Server struct {
+	Listen    string   `toml:"listen"`     // host:port of the S3 listener; port 0 takes a free one
+	Admin     string   `toml:"admin"`      // host:port of metrics and health, pprof too on loopback; "" for none
+	Domains   []string `toml:"domains"`    // host suffixes of virtual-hosted addressing, without a leading dot
+	TLS       TLS      `toml:"tls,inline"` // of the S3 listener; both "" for plain HTTP
+	AccessLog bool     `toml:"access_log"` // one log line for each request
+	Drain     Duration `toml:"drain"`      // how long shutdown waits for responses under way
+}
+
+// TLS is the pair of PEM files that the S3 listener presents.
+type TLS struct {
+	Cert string `toml:"cert"` // certificate chain, leaf first
+	Key  string `toml:"key"`
+}
+
+// Log is the daemon's own log, on stderr.
+type Log struct {
+	Level  string `toml:"level"`  // debug, info, warn, error
+	Format string `toml:"format"` // text, json
+}
+
+// Origin is the storage that is cached.
+type Origin struct {
+	Endpoint      string      `toml:"endpoint"` // http(s)://host[:port]; "" is AWS in this region
+	Region        string      `toml:"region"`
+	VirtualHosted bool        `toml:"virtual_hosted"` // bucket in the host name, not in the path
+	CA            string      `toml:"ca"`             // PEM file of authorities to trust; "" is the system's
+	Credentials   Credentials `toml:"credentials,inline"`
+}
+
+// Credentials are what requests to the origin are signed with.
+type Credentials struct {
+	Source        string `toml:"source"` // default (the chain of the AWS SDK), static, anonymous
+	AccessKey     string `toml:"access_key"`
+	SecretKey     Secret `toml:"secret_key"`
+	SecretKeyFile string `toml:"secret_key_file"` // file whose contents, less white space around them, are the secret
+	SessionToken  Secret `toml:"session_token"`
+	Profile       string `toml:"profile"` // of the AWS configuration files; only with source = "default"
+
+	// Secret is SecretKey, or what SecretKeyFile holds; set by resolve.
+	Secret Secret `toml:"-"`
+}
+
+// Auth says who may ask, and what.
+type Auth struct {
+	Mode                  string    `toml:"mode"`                    // anonymous, static
+	AllowAnonymousNetwork bool      `toml:"allow_anonymous_network"` // anonymous beyond loopback
+	AnonymousWrite        bool      `toml:"anonymous_write"`         // anonymous clients may write and delete
+	Keys                  []AuthKey `toml:"keys"`
+}
+
+// AuthKey is one key pair and its rights.
+type AuthKey struct {
+	AccessKey     string   `toml:"access_key"`
+	SecretKey     Secret   `toml:"secret_key"`
+	SecretKeyFile string   `toml:"secret_key_file"`
+	Buckets       []string `toml:"buckets"` // patterns with * and ?
+	Prefix        string   `toml:"prefix"`  // of the keys that the rights reach; "" is all
+	Read          bool     `toml:"read"`
+	Write         bool     `toml:"write"`
+	List          bool     `toml:"list"`
+	Delete        bool     `toml:"delete"`
+	Admin         bool     `toml:"admin"` // every operation that the other rights don't name
+
+	// Secret is SecretKey, or what SecretKeyFile holds; set by resolve.
+	Secret Secret `toml:"-"`
+}
+
+// Cache is what the process may use.
+type Cache struct {
+	Memory            Size `toml:"memory"`      // of blocks, off the Go heap
+	InfoMemory        Size `toml:"info_memory"` // of what is known of objects
+	OriginConcurrency int  `toml:"origin_concurrency"`
+}
+
+// Buckets is how objects are cached.
+type Buckets struct {
+	BlockSize   Size        `toml:"block_size"`   // a power of two, 64 KiB to 16 MiB
+	FetchWindow int         `toml:"fetch_window"` // blocks per origin request at most
+	ReadWindow  int         `toml:"read_window"`  // blocks in flight per read at most
+	PopulateMax Size        `toml:"populate_max"` // of a written object that is kept in memory at once
+	Consistency Consistency `toml:"consistency,inline"`
+	Fetch       Fetch       `toml:"fetch"`
+}
+
+// Consistency says when the origin is asked whether an object is still the same.
+type Consistency struct {
+	Mode string   `toml:"mode"` // etag, immutable
+	TTL  Duration `toml:"ttl"`
+}
+
+// Fetch bounds one origin request.
+type Fetch struct {
+	FirstByte Duration `toml:"first_byte"` // until the headers are here
+	Attempt   Duration `toml:"attempt"`    // altogether
+}
+
+// Bucket is a rule for the buckets that Name matches.
+type Bucket struct {
+	Name string `toml:"name"` // pattern with * and ?
+	Buckets
+}
+
+const (
+	kib Size = 1 << 10
+	mib Size = 1 << 20
+	gib Size = 1 << 30
+)
+
+// defaults returns the configuration of an empty file. config.example.toml says the same with reasons; a test compares.
+func defaults() *Config {
+	return &Config{
+		Server: Server{
+			Listen:  "127.0.0.1:9000",
+			Admin:   "127.0.0.1:9001",
+			Domains: []string{},
+			Drain:   Duration(30 * time.Second),
+		},
+		Log:    Log{Level: "info", Format: "text"},
+		Origin: Origin{Region: "us-east-1", Credentials: Credentials{Source: "default"}},
+		Auth:   Auth{Mode: "anonymous"},
+		Cache:  Cache{Memory: 1 * gib, InfoMemory: 64 * mib, OriginConcurrency: 64},
+		Buckets: Buckets{
+			BlockSize:   1 * mib,
+			FetchWindow: 8,
+			ReadWindow:  16,
+			PopulateMax: 16 * mib,
+			Consistency: Consistency{Mode: "etag", TTL: Duration(60 * time.Second)},
+			Fetch:       Fetch{FirstByte: Duration(5 * time.Second), Attempt: Duration(30 * time.Second)},
+		},
+	}
+}
+
+// newAuthKey returns an [[auth.keys]] entry before its own keys are read: it may read and list, everywhere.
+func newAuthKey() AuthKey { return AuthKey{Buckets: []string{"*"}, Read: true, List: true} }

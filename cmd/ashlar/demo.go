@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ashlar-s3/ashlar/internal/devs3"
+)
+
+// What clients of the demo sign with. It is printed, and opens a sample bucket in memory and nothing else.
+const (
+	demoAccessKey = "ashlar-demo"
+	demoSecretKey = "ashlar-demo-secret"
+)
+
+func demoCommand() command {
+	cmd := command{
+		name:    "demo",
+		usage:   "[--check]",
+		summary: "a sample bucket with a node in front, to try it out",
+		help: `Starts an S3 server inside the process with a sample bucket in memory, and a node in front of it, and prints commands
+to paste for aws-cli, boto3 and curl. Ctrl-C ends both; nothing is written to disk.
+
+With --check it runs by itself, in a few seconds: it reads everything in the bucket twice through the node, verifies
+every byte, prints what the two reads cost, and exits with 0, or with 1 when anything was not as it must be.`,
+	}
+	cmd.run = func(ctx context.Context, c call, flags *flag.FlagSet) error {
+		check := flags.Bool("check", false, "read everything twice, verify it, and exit")
+		listen := flags.String("listen", "127.0.0.1:9000", "`ADDR` for S3 clients; another port if it is taken (any, with --check)")
+		admin := flags.String("admin", "127.0.0.1:9001", "`ADDR` for metrics; another port if it is taken (any, with --check)")
+		if err := cmd.parse(c, flags); err != nil {
+			return ignoreHelp(err)
+		}
+		given := make(map[string]bool)
+		flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+		if *check && !given["listen"] {
+			*listen = "127.0.0.1:0"
+		}
+		if *check && !given["admin"] {
+			*admin = "127.0.0.1:0"
+		}
+		ctx, restore := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+		defer restore()
+
+		d, err := startDemo(ctx, *listen, *admin, newLogger(c.stderr, Log{Level: "warn"}))
+		if err != nil {
+			return err
+		}
+		defer d.stop()
+		if *check {
+			return d.check(ctx, c.stdout)
+		}
+		d.explain(c.stdout)
+		select {
+		case <-ctx.Done():
+			restore()
+			fmt.Fprintln(c.stdout, "\nStopped.")
+			return nil
+		case err := <-d.node.failed:
+			return err
+		}
+	}
+	return cmd
+}
+
+// demo is an S3 server with a sample bucket, and a node in front of it.
+type demo struct {
+	store  *devs3.Server
+	server *http.Server
+	origin string // URL of the store
+	node   *node
+	bucket []sample
+	notes  []string // what is other than asked for
+}
+
+// startDemo starts a demo on the addresses given, or on other ports where those are taken.
+func startDemo(ctx context.Context, listen, admin string, log *slog.Logger) (*demo, error) {
+	originKey, originSecret := "origin", rand.Text()
+	d := &demo{
+		store:  devs3.New(devs3.Config{Keys: map[string]string{originKey: originSecret}, Logger: log}),
+		bucket: sampleBucket(),
+	}
+	for _, s := range d.bucket {
+		s.put(d.store)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("the sample bucket: %w", err)
+	}
+	d.origin = "http://" + l.Addr().String()
+	d.server = &http.Server{Handler: d.store, ReadHeaderTimeout: readHeaderTimeout}
+	go func() { _ = d.server.Serve(l) }()
+
+	c := defaults()
+	c.Server.Listen, c.Server.Admin, c.Server.Drain = listen, admin, Duration(5*time.Second)
+	c.Origin.Endpoint = d.origin
+	c.Origin.Credentials = Credentials{Source: "static", AccessKey: originKey, SecretKey: Secret(originSecret)}
+	c.Auth.Mode = "static"
+	c.Auth.Keys = []AuthKey{newAuthKey()}
+	k := &c.Auth.Keys[0]
+	k.AccessKey, k.SecretKey, k.Write, k.Delete = demoAccessKey, demoSecretKey, true, true
+	c.Cache.Memory = 256 * mib
+
+	s := &sources{}
+	c.validate(s)
+	c.resolve(s)
+	if len(s.problems) > 0 {
+		_ = d.server.Close()
+		p := s.problems[0]
+		return nil, badInput("demo: --%s: %s", strings.TrimPrefix(p.Key, "server."), p.Text)
+	}
+	if d.node, err = d.startNode(ctx, c, log); err != nil {
+		_ = d.server.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// startNode starts the node; a port that is taken is replaced by a free one, and noted.
+func (d *demo) startNode(ctx context.Context, c *Config, log *slog.Logger) (*node, error) {
+	for {
+		n, err := startNode(ctx, c, log)
+		var taken *listenFailure
+		if err == nil || !errors.As(err, &taken) || !errors.Is(err, syscall.EADDRINUSE) {
+			return n, err
+		}
+		addr := &c.Server.Listen
+		if taken.key == "server.admin" {
+			addr = &c.Server.Admin
+		}
+		host, port, err2 := net.SplitHostPort(*addr)
+		if err2 != nil || port == "0" {
+			return nil, err
+		}
+		d.notes = append(d.notes, *addr+" is in use by another process: another port was taken.")
+		*addr = net.JoinHostPort(host, "0")
+	}
+}
+
+// stop ends the node, then the store.
+func (d *demo) stop() {
+	d.node.stop()
+	_ = d.server.Close()
+}
+
+// explain prints where everything is and what to paste. Every command works as it stands, in a POSIX shell.
+func (d *demo) explain(w io.Writer) {
+	endpoint := d.node.s3.url()
+	url, err := presign(endpoint, demoBucket, d.bucket[1].key)
+	if err != nil {
+		url = "(no URL: " + err.Error() + ")"
+	}
+	for _, note := range d.notes {
+		fmt.Fprintln(w, note)
+	}
+	fmt.Fprint(w, strings.NewReplacer(
+		"{ENDPOINT}", endpoint, "{ADMIN}", d.node.adminURL(), "{ORIGIN}", d.origin, "{BUCKET}", demoBucket, "{KEY}", demoAccessKey,
+		"{SECRET}", demoSecretKey, "{LARGE}", d.bucket[0].key, "{PRESIGNED}", url,
+	).Replace(`
+S3 endpoint   {ENDPOINT}    (a node; 256 MiB of memory)
+access key    {KEY}
+secret key    {SECRET}
+bucket        {BUCKET}: a 64 MiB object, a few hundred small ones, odd keys, an empty one
+behind it     {ORIGIN}    (an S3 server inside this process)
+metrics       {ADMIN}/metrics
+
+# aws-cli
+
+export AWS_ACCESS_KEY_ID={KEY} AWS_SECRET_ACCESS_KEY={SECRET} AWS_DEFAULT_REGION=us-east-1
+unset AWS_SESSION_TOKEN AWS_PROFILE
+aws --endpoint-url {ENDPOINT} s3 ls s3://{BUCKET}/
+aws --endpoint-url {ENDPOINT} s3 cp s3://{BUCKET}/{LARGE} - | wc -c
+
+# boto3
+
+python3 - <<'END'
+import boto3
+s3 = boto3.client("s3", endpoint_url="{ENDPOINT}", region_name="us-east-1",
+                  aws_access_key_id="{KEY}", aws_secret_access_key="{SECRET}")
+r = s3.get_object(Bucket="{BUCKET}", Key="{LARGE}", Range="bytes=1000000-1004095")
+print(len(r["Body"].read()), "bytes, cache:", r["ResponseMetadata"]["HTTPHeaders"]["x-ashlar-cache"])
+END
+
+# curl: run it twice; the bytes come from the origin first, then from memory
+
+curl -s -o /dev/null -w '%{http_code} %{size_download} bytes in %{time_total} s, cache: %header{x-ashlar-cache}\n' \
+  '{PRESIGNED}'
+
+Every byte verified, cold and warm: ashlar demo --check
+Ctrl-C ends the demo and leaves nothing behind.
+`))
+}

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/ashlar-s3/ashlar/blockstore/memory"
+	"github.com/ashlar-s3/ashlar/gateway"
+	"github.com/ashlar-s3/ashlar/origin/s3origin"
+	"github.com/ashlar-s3/ashlar/s3api"
+)
+
+// node is a serving process, its parts in the order in which they are made. A request comes in at s3, which hands it
+// to s3api, which reads through gateway from memory or, what is not there, from origin.
+type node struct {
+	config   *Config
+	log      *slog.Logger
+	registry *prometheus.Registry
+
+	origin  *s3origin.Origin
+	memory  *memory.Tier
+	gateway *gateway.Gateway
+	admin   *server // nil when server.admin is ""
+	s3      *server
+
+	ready  atomic.Bool // what /-/ready says
+	failed chan error  // a listener that ended by itself; one value at most
+	stops  []func()    // undo what start did; called last to first
+}
+
+// startNode starts a node. It returns when clients can connect; it does not wait for the origin, which may come up
+// later: what is wrong there is logged. The context bounds nothing but the start.
+func startNode(ctx context.Context, c *Config, log *slog.Logger) (*node, error) {
+	n := &node{config: c, log: log, registry: prometheus.NewRegistry(), failed: make(chan error, 1)}
+	if err := n.start(ctx); err != nil {
+		n.stop()
+		return nil, err
+	}
+	return n, nil
+}
+
+func (n *node) start(ctx context.Context) error {
+	c, began := n.config, time.Now()
+	registerProcess(n.registry)
+
+	instance, err := newInstanceID()
+	if err != nil {
+		return err
+	}
+	if n.origin, err = newOrigin(ctx, c, instance, n.registry, n.log); err != nil {
+		return err
+	}
+	n.onStop(n.origin.Close)
+
+	n.memory, err = memory.New(memory.Config{
+		Limit: int64(c.Cache.Memory), MaxBlock: int64(c.largestBlock()), Registerer: n.registry,
+	})
+	if err != nil {
+		return fmt.Errorf("cache.memory: %w", err)
+	}
+	n.onStop(n.memory.Close)
+
+	n.gateway, err = gateway.New(gateway.Config{
+		Origin:            n.origin,
+		Memory:            n.memory,
+		Policy:            c.policies(),
+		InfoMemory:        int64(c.Cache.InfoMemory),
+		OriginConcurrency: c.Cache.OriginConcurrency,
+		Registerer:        n.registry,
+		Logger:            n.log,
+	})
+	if err != nil {
+		return err
+	}
+	n.onStop(n.gateway.Close)
+
+	handler, err := s3api.New(s3api.Config{
+		Gateway:    n.gateway,
+		Forward:    n.origin,
+		Domains:    c.Server.Domains,
+		Region:     c.Origin.Region,
+		Auth:       c.auth(),
+		InstanceID: instance,
+		OriginTLS:  n.originTLS(),
+		Ready:      n.ready.Load,
+		AccessLog:  c.Server.AccessLog,
+		Registerer: n.registry,
+		Logger:     n.log,
+	})
+	if err != nil {
+		return err
+	}
+
+	// The admin listener is made before the S3 one, so that it goes after it: it tells of the drain.
+	if c.Server.Admin != "" {
+		if n.admin, err = listen("server.admin", c.Server.Admin, TLS{}, n.log); err != nil {
+			return err
+		}
+		n.admin.serve(n.adminHandler(), n.failed)
+		n.onStop(n.admin.close)
+	}
+	if n.s3, err = listen("server.listen", c.Server.Listen, c.Server.TLS, n.log); err != nil {
+		return err
+	}
+	if c.Auth.Mode == "anonymous" && !c.Auth.AllowAnonymousNetwork && !n.s3.loopback() {
+		n.s3.close()
+		return badInput("server.listen: %s is %v, which can be reached from the network; without keys that needs "+
+			"auth.allow_anonymous_network = true", c.Server.Listen, n.s3.addr())
+	}
+	n.s3.serve(handler, n.failed)
+	n.onStop(func() { n.s3.drain(time.Duration(c.Server.Drain)) })
+	n.onStop(func() { n.ready.Store(false) })
+	n.ready.Store(true)
+
+	n.lookAtOrigin()
+	n.log.Info("serving", "listen", n.s3.url(), "admin", n.adminURL(), "origin", n.origin.Endpoint(),
+		"memory", c.Cache.Memory.String(), "auth", c.Auth.Mode, "took", time.Since(began).Round(time.Millisecond).String())
+	return nil
+}
+
+// onStop adds what undoes the step that was just done.
+func (n *node) onStop(f func()) { n.stops = append(n.stops, f) }
+
+// stop takes the node apart in the reverse order of start: readiness fails, the S3 listener closes, responses under way
+// finish (server.drain at most), the admin listener closes, fetches end, memory is given back. Also of a node that was
+// started halfway.
+func (n *node) stop() {
+	for i := len(n.stops) - 1; i >= 0; i-- {
+		n.stops[i]()
+	}
+	n.stops = nil
+}
+
+// lookAtOrigin warns, in the background, of an origin that can't be reached or credentials that can't be had: both may
+// come later, and cached blocks need neither.
+func (n *node) lookAtOrigin() {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	done := make(chan struct{})
+	n.onStop(func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		defer cancel()
+		if err := n.origin.Probe(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			n.log.Warn("the origin can't be reached; reads of what is not cached will fail until it can",
+				"origin", n.origin.Endpoint(), "error", err)
+		}
+		if id, err := n.origin.Resolve(ctx); err == nil {
+			n.log.Info("credentials for the origin", "source", id.Source, "access_key", id.AccessKey, "region", id.Region)
+		} else if !errors.Is(err, context.Canceled) {
+			n.log.Warn("no credentials for the origin; requests to it will fail until there are some", "error", err)
+		}
+	}()
+}
+
+func (n *node) adminURL() string {
+	if n.admin == nil {
+		return ""
+	}
+	return n.admin.url()
+}
+
+func (n *node) originTLS() bool {
+	return len(n.origin.Endpoint()) > 8 && n.origin.Endpoint()[:8] == "https://"
+}
+
+// newOrigin makes the origin of a configuration. Nothing is asked over the network yet.
+func newOrigin(ctx context.Context, c *Config, instance string, reg prometheus.Registerer, log *slog.Logger) (
+	*s3origin.Origin, error) {
+
+	cr := c.Origin.Credentials
+	credentials := s3origin.Credentials{
+		Source: cr.Source, AccessKey: cr.AccessKey, SecretKey: string(cr.Secret), SessionToken: string(cr.SessionToken),
+	}
+	if cr.Profile != "" {
+		shared, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(cr.Profile))
+		if err != nil {
+			return nil, badInput("origin.credentials.profile: %w", err)
+		}
+		credentials.Provider = shared.Credentials
+	}
+	o, err := s3origin.New(ctx, s3origin.Config{
+		Endpoint:      c.Origin.Endpoint,
+		Region:        c.Origin.Region,
+		VirtualHosted: c.Origin.VirtualHosted,
+		Credentials:   credentials,
+		Instance:      instance,
+		CAFile:        c.Origin.CA,
+		Registerer:    reg,
+		Logger:        log,
+	})
+	if err != nil {
+		return nil, badInput("origin: %w", err)
+	}
+	return o, nil
+}
+
+// newInstanceID names this process among all others, so that a request that comes back to it can be told.
+func newInstanceID() (string, error) {
+	var id [8]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(id[:]), nil
+}
+
+// registerProcess registers what is known of the process itself.
+func registerProcess(reg prometheus.Registerer) {
+	v, revision := buildVersion()
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "ashlar_build_info",
+		Help: "1, with the build in its labels.",
+		ConstLabels: prometheus.Labels{
+			"version": v, "revision": revision, "goversion": runtime.Version(),
+		},
+	})
+	info.Set(1)
+	reg.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+}
+
+// largestBlock returns the largest block size that any bucket can have.
+func (c *Config) largestBlock() Size {
+	largest := c.Buckets.BlockSize
+	for i := range c.Bucket {
+		largest = max(largest, c.Bucket[i].BlockSize)
+	}
+	return largest
+}
+
+// minMemory returns the least cache.memory that blocks of a size can live in.
+func minMemory(block Size) Size { return Size(memory.MinLimit(int64(block))) }
+
+// policies returns the policy of each bucket: that of the first rule whose name matches, else that of [buckets].
+func (c *Config) policies() func(bucket string) *gateway.Policy {
+	fallback := c.Buckets.policy()
+	if len(c.Bucket) == 0 {
+		return func(string) *gateway.Policy { return fallback }
+	}
+	rules := make([]*gateway.Policy, len(c.Bucket))
+	for i := range c.Bucket {
+		rules[i] = c.Bucket[i].policy()
+	}
+	return func(bucket string) *gateway.Policy {
+		for i := range rules {
+			if matchPattern(c.Bucket[i].Name, bucket) {
+				return rules[i]
+			}
+		}
+		return fallback
+	}
+}
+
+func (b *Buckets) policy() *gateway.Policy {
+	return &gateway.Policy{
+		BlockSize:   int64(b.BlockSize),
+		FetchWindow: b.FetchWindow,
+		ReadWindow:  b.ReadWindow,
+		Immutable:   b.Consistency.Mode == "immutable",
+		TTL:         time.Duration(b.Consistency.TTL),
+		PopulateMax: int64(b.PopulateMax),
+		FirstByte:   time.Duration(b.Fetch.FirstByte),
+		Attempt:     time.Duration(b.Fetch.Attempt),
+	}
+}
+
+// auth returns who may do what, in the words of s3api.
+func (c *Config) auth() s3api.Auth {
+	a := s3api.Auth{Mode: s3api.Anonymous, AnonymousWrite: c.Auth.AnonymousWrite}
+	if c.Auth.Mode == "static" {
+		a.Mode = s3api.Static
+	}
+	for _, k := range c.Auth.Keys {
+		var rights s3api.Right
+		for _, r := range []struct {
+			given bool
+			right s3api.Right
+		}{
+			{k.Read, s3api.Read}, {k.Write, s3api.Write}, {k.List, s3api.List}, {k.Delete, s3api.Delete}, {k.Admin, s3api.Admin},
+		} {
+			if r.given {
+				rights |= r.right
+			}
+		}
+		a.Keys = append(a.Keys, s3api.Key{
+			AccessKey: k.AccessKey, SecretKey: string(k.Secret), Buckets: k.Buckets, Prefix: k.Prefix, Rights: rights,
+		})
+	}
+	return a
+}
+
+// hostOf returns the host of an address that was listened on, in a form that clients can connect to.
+func hostOf(a net.Addr) string {
+	host, port, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String()
+	}
+	if wild(host) {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// maxSecret bounds a secret_key_file, in bytes: a larger file is another one.
+const maxSecret = 4096
+
+// resolve reads the files that the configuration names, so that a wrong one is told of at once and with its line.
+// Relative names are relative to the working directory.
+func (c *Config) resolve(s *sources) {
+	cr := &c.Origin.Credentials
+	cr.Secret = s.secret("origin.credentials.", cr.SecretKey, cr.SecretKeyFile)
+	for i := range c.Auth.Keys {
+		k := &c.Auth.Keys[i]
+		k.Secret = s.secret(element("auth.keys", i)+".", k.SecretKey, k.SecretKeyFile)
+	}
+	if c.Origin.CA != "" {
+		if pem, ok := s.read("origin.ca", c.Origin.CA); ok && !x509.NewCertPool().AppendCertsFromPEM(pem) {
+			s.fail("origin.ca", "%s holds no certificate in PEM form", c.Origin.CA)
+		}
+	}
+	if t := c.Server.TLS; t.Cert != "" && t.Key != "" {
+		cert, ok := s.read("server.tls.cert", t.Cert)
+		key, ok2 := s.read("server.tls.key", t.Key)
+		if ok && ok2 {
+			if _, err := tls.X509KeyPair(cert, key); err != nil {
+				s.clash([]string{"server.tls.cert", "server.tls.key"}, "%s and %s are no usable pair: %s", t.Cert, t.Key,
+					strings.TrimPrefix(err.Error(), "tls: "))
+			}
+		}
+	}
+}
+
+// secret returns the secret itself, or what the file holds, less white space around it.
+func (s *sources) secret(at string, secret Secret, file string) Secret {
+	if file == "" {
+		return secret
+	}
+	at += "secret_key_file"
+	data, ok := s.read(at, file)
+	if !ok {
+		return ""
+	}
+	data = bytes.TrimSpace(data)
+	switch {
+	case len(data) == 0:
+		s.fail(at, "%s is empty; it must hold the secret and nothing else", file)
+	case len(data) > maxSecret || bytes.ContainsAny(data, "\r\n\x00"):
+		s.fail(at, "%s holds more than one line; it must hold the secret and nothing else", file)
+	}
+	return Secret(data)
+}
+
+// read returns the contents of a file that the key at path names.
+func (s *sources) read(path, file string) ([]byte, bool) {
+	data, err := os.ReadFile(file)
+	if err == nil {
+		return data, true
+	}
+	hint := ""
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		hint = "; relative names start at the directory that ashlar is run in"
+	case errors.Is(err, fs.ErrPermission):
+		hint = "; the user that ashlar runs as must be able to read it"
+	}
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	s.fail(path, "cannot read %s: %v%s", file, err, hint)
+	return nil, false
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+)
+
+const configUsage = "read the configuration from `FILE` (TOML)"
+
+func serveCommand() command {
+	cmd := command{
+		name:    "serve",
+		usage:   "--config FILE",
+		summary: "run a node: answer S3 clients, cache what they read",
+		help: `Runs until SIGTERM or SIGINT. Then readiness fails, the listener closes, and responses under way finish, for
+server.drain (30s) at most; a second signal ends the process at once.
+
+config.example.toml names every key with its default and a reason. Keys outside of lists can be set by the
+environment too, which wins over the file: ASHLAR_SERVER__LISTEN=127.0.0.1:9000, ASHLAR_BUCKETS__BLOCK_SIZE="4 MiB".
+
+An origin that can't be reached is a warning, not an error. Logs go to stderr; metrics and health to server.admin.
+Exit code: 0 after a signal, 1 when something failed, 2 when the configuration can't be used.`,
+	}
+	cmd.run = func(ctx context.Context, c call, flags *flag.FlagSet) error {
+		file := flags.String("config", "", configUsage)
+		if err := cmd.parse(c, flags); err != nil {
+			return ignoreHelp(err)
+		}
+		conf, err := configOf(cmd, *file, c.environ, nil)
+		if err != nil {
+			return err
+		}
+		ctx, restore := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+		defer restore()
+		conf.limitHeap()
+		return serve(ctx, restore, conf, newLogger(c.stderr, conf.Log))
+	}
+	return cmd
+}
+
+// serve runs a node until ctx ends. draining is called when it does.
+func serve(ctx context.Context, draining func(), c *Config, log *slog.Logger) error {
+	n, err := startNode(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		log.Info("stopping: no new requests, responses under way finish", "drain", c.Server.Drain.String())
+	case err = <-n.failed:
+		log.Error("a listener failed", "error", err)
+	}
+	draining()
+	n.stop()
+	log.Info("stopped")
+	return err
+}
+
+// configOf loads the file of --config. extra, if set, has a look at what came out before it is judged.
+func configOf(cmd command, file string, environ []string, extra func(*Config, *sources)) (*Config, error) {
+	if file == "" {
+		return nil, badInput("%s needs --config FILE; config.example.toml is one to start from, and an empty file means the "+
+			"defaults (ashlar %s --help)", cmd.name, cmd.name)
+	}
+	return loadFile(file, environ, extra)
+}
+
+func newLogger(w io.Writer, c Log) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+		level = slog.LevelInfo
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if c.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+// limitHeap tells the garbage collector how much the Go heap may have. Blocks are outside of it, and would not be
+// missed by a collector that lets the heap double before it runs: with a small heap it would run all the time, with a
+// large one the process would outgrow its budget, which is cache.memory plus a quarter plus 64 MiB. So the heap gets
+// the budget less the blocks and less a margin for stacks, binary and the kernel's share, but always room for what
+// cache.info_memory asks for. GOMEMLIMIT, when set, wins.
+func (c *Config) limitHeap() {
+	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
+		debug.SetMemoryLimit(c.heapLimit())
+	}
+}
+
+func (c *Config) heapLimit() int64 {
+	const margin = 16 * mib
+	return int64(max(c.Cache.Memory/4+64*mib-margin, c.Cache.InfoMemory+64*mib-margin))
+}
+
+func checkCommand() command {
+	cmd := command{
+		name:    "check",
+		usage:   "--config FILE",
+		summary: "say what is wrong with a configuration, or print it in full",
+		help: `Reads FILE and the environment as serve does, and the files that they name; finds the credentials for the origin; and
+prints the configuration in effect as TOML, defaults included and secrets not. Nothing is listened on, and the origin
+is not asked. Everything that is wrong is told at once, each with file, line, key, and the nearest valid key.
+
+Exit code: 0 when serve could start with it, 2 when not.`,
+	}
+	cmd.run = func(ctx context.Context, c call, flags *flag.FlagSet) error {
+		file := flags.String("config", "", configUsage)
+		if err := cmd.parse(c, flags); err != nil {
+			return ignoreHelp(err)
+		}
+		whose := ""
+		conf, err := configOf(cmd, *file, c.environ, func(conf *Config, s *sources) {
+			whose = conf.findCredentials(ctx, s)
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.stdout, "# In effect: the defaults, %s, and the environment. Origin: %s.\n", *file, whose)
+		return conf.writeTOML(c.stdout)
+	}
+	return cmd
+}
+
+// findCredentials asks for the credentials of the origin, where nothing else is wrong, and says whose they are.
+func (c *Config) findCredentials(ctx context.Context, s *sources) string {
+	if len(s.problems) > 0 {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	o, err := newOrigin(ctx, c, "", nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		s.fail("origin", "%v", err)
+		return ""
+	}
+	defer o.Close()
+	id, err := o.Resolve(ctx)
+	if err != nil {
+		s.fail("origin.credentials.source", "%v; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or "+
+			"source = \"static\"", err)
+		return ""
+	}
+	if id.AccessKey == "" {
+		return "not signed"
+	}
+	return fmt.Sprintf("access key %s, from %s", id.AccessKey, id.Source)
+}

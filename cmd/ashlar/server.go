@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Bounds of one connection. There is none on the whole of a request or response: a 5 TiB object takes its time, and
+// the handler bounds each piece of it.
+const (
+	readHeaderTimeout = 10 * time.Second
+	// idleTimeout is longer than what load balancers and SDKs keep a connection for, so that they close it and not us:
+	// a request that meets a close on its way is one that the client must repeat.
+	idleTimeout = 2 * time.Minute
+	// maxHeaderBytes holds a presigned URL of a 1024-byte key with a session token, and 2 KiB of metadata, many times.
+	maxHeaderBytes = 64 << 10
+	// handlerGrace is how long handlers may take to notice that their connection was cut.
+	handlerGrace = 5 * time.Second
+)
+
+// server is one listener and what answers on it.
+type server struct {
+	key      string // of the configuration, for messages
+	listener net.Listener
+	http     *http.Server
+	tls      bool
+	log      *slog.Logger
+	handlers sync.WaitGroup // running handlers
+	done     chan struct{}  // closed when the accept loop has ended
+}
+
+// listen binds an address that the configuration gives under key. Nothing is answered before serve.
+func listen(key, addr string, files TLS, log *slog.Logger) (*server, error) {
+	s := &server{key: key, log: log, tls: files.Cert != ""}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true) // HTTP/2 costs seven times the CPU per byte, and no S3 client asks for it
+	s.http = &http.Server{
+		Protocols:         &protocols,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	if s.tls {
+		pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+		if err != nil {
+			return nil, badInput("server.tls: %w", err)
+		}
+		s.http.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	}
+	var err error
+	if s.listener, err = net.Listen("tcp", addr); err != nil {
+		return nil, listenError(key, addr, err)
+	}
+	return s, nil
+}
+
+// listenFailure is an address that can't be listened on.
+type listenFailure struct {
+	key, addr string
+	why       string // in plain words, with what to do
+	err       error
+}
+
+func (f *listenFailure) Error() string {
+	return fmt.Sprintf("%s: cannot listen on %s: %s", f.key, f.addr, f.why)
+}
+
+func (f *listenFailure) Unwrap() error { return f.err }
+
+// listenError says in plain words why an address can't be listened on, and what to do.
+func listenError(key, addr string, err error) error {
+	_, port, _ := net.SplitHostPort(addr)
+	why := err.Error()
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		why = fmt.Sprintf("the port is in use by another process (\"ss -ltnp sport = :%s\" names it); stop that one, or choose "+
+			"another port in the file or with %s", port, envName(key))
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		why = "no network interface of this machine has that address"
+	case errors.Is(err, syscall.EACCES):
+		why = "ports below 1024 need a privilege (CAP_NET_BIND_SERVICE); choose a higher one"
+	}
+	return &listenFailure{key: key, addr: addr, why: why, err: err}
+}
+
+// serve begins to answer. A listener that ends other than by close or drain is reported to failed.
+func (s *server) serve(h http.Handler, failed chan<- error) {
+	s.done = make(chan struct{})
+	s.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.handlers.Add(1)
+		defer s.handlers.Done()
+		h.ServeHTTP(w, r)
+	})
+	go func() {
+		defer close(s.done)
+		var err error
+		if s.tls {
+			err = s.http.ServeTLS(s.listener, "", "")
+		} else {
+			err = s.http.Serve(s.listener)
+		}
+		if !errors.Is(err, http.ErrServerClosed) {
+			select {
+			case failed <- fmt.Errorf("%s: %w", s.key, err):
+			default:
+			}
+		}
+	}()
+}
+
+// drain stops accepting, lets responses finish for as long as d, then cuts what is left. It returns when no handler is
+// running.
+func (s *server) drain(d time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	if err := s.http.Shutdown(ctx); err != nil {
+		s.log.Warn("responses did not finish in time and are cut off", "drain", Duration(d).String())
+	}
+	s.close()
+}
+
+// close cuts all connections off.
+func (s *server) close() {
+	_ = s.listener.Close()
+	_ = s.http.Close()
+	if s.done == nil {
+		return
+	}
+	<-s.done
+	ended := make(chan struct{})
+	go func() {
+		s.handlers.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(handlerGrace):
+		s.log.Warn("requests are still being handled after their connections were cut")
+	}
+}
+
+func (s *server) addr() net.Addr { return s.listener.Addr() }
+
+// loopback says whether the address that was bound can be reached from this machine alone.
+func (s *server) loopback() bool {
+	a, ok := s.addr().(*net.TCPAddr)
+	return ok && a.IP.IsLoopback()
+}
+
+// url returns where a client on this machine connects to.
+func (s *server) url() string {
+	if s.tls {
+		return "https://" + hostOf(s.addr())
+	}
+	return "http://" + hostOf(s.addr())
+}
+
+// adminHandler answers operators: metrics, health and readiness; profiles too, but only on loopback, since they show
+// what the process is doing and cost CPU.
+func (n *node) adminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(n.registry, promhttp.HandlerFor(n.registry,
+		promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelError)})))
+	mux.HandleFunc("GET /-/health", func(w http.ResponseWriter, _ *http.Request) { status(w, true) })
+	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) { status(w, n.ready.Load()) })
+	if n.admin.loopback() {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
+
+// status answers a health check: 200 or 503, one word.
+func status(w http.ResponseWriter, ok bool) {
+	w.Header().Set("Cache-Control", "no-store")
+	if !ok {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, "not ready\n")
+		return
+	}
+	_, _ = io.WriteString(w, "ok\n")
+}
