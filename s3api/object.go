@@ -98,7 +98,7 @@ func validVersionID(s string) bool {
 // serveObject answers a read from blocks.
 func (x *exchange) serveObject(p plainRead) error {
 	head := x.r.Method == http.MethodHead
-	request := gateway.Request{Object: x.object.Object, Range: p.rng, InfoOnly: head}
+	request := gateway.Request{Object: x.object.Object, Range: p.rng, InfoOnly: head, WantChecksums: x.amz.checksums}
 	if !p.conditions.none() {
 		request.Check = func(info *origin.Info) (gateway.Range, error) { return p.conditions.check(info, p.rng) }
 	}
