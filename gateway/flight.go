@@ -181,12 +181,17 @@ func (f *flight) check(resp *origin.Response, want span) error {
 		return fmt.Errorf("%w: ETag %s became %s", origin.ErrChanged, pinned.ETag, resp.Info.ETag)
 	case !resp.Info.SameVersion(pinned) && !pinned.Strong():
 		return fmt.Errorf("%w: size or Last-Modified is another", origin.ErrChanged)
-	case resp.Info.Size != pinned.Size:
-		return fmt.Errorf("%w: ETag %s has %d bytes now, had %d", origin.ErrBadAnswer, pinned.ETag, resp.Info.Size, pinned.Size)
-	case resp.Offset != want.off || resp.Length < want.len:
+	case resp.Info.Size != pinned.Size: // one of the two answers lied
+		return fmt.Errorf("%w: ETag %s has %d bytes now, had %d", origin.ErrChanged, pinned.ETag, resp.Info.Size, pinned.Size)
+	case !fits(resp, want):
 		return fmt.Errorf("%w: asked for %v, got %d bytes from %d", origin.ErrBadAnswer, want, resp.Length, resp.Offset)
 	}
 	return nil
+}
+
+// fits says whether an answer brings just the bytes wanted, or is the whole object where these are its beginning.
+func fits(resp *origin.Response, want span) bool {
+	return resp.Offset == want.off && (resp.Length == want.len || want.off == 0 && resp.Length == resp.Info.Size)
 }
 
 // fill cuts the body into blocks and publishes each as soon as it is complete. It closes the body. The flight's slot in

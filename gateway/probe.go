@@ -59,6 +59,12 @@ type ask struct {
 	old     *known
 	first   int64
 	blocks  int64
+	taken   *int64 // where to count what the probe takes from Gateway.ahead
+}
+
+// recent says whether k was confirmed at or after t, and not in the future.
+func (k *known) recent(t time.Time) bool {
+	return k != nil && !k.info.Confirmed.Before(t) && !k.info.Confirmed.After(time.Now())
 }
 
 // settle returns info confirmed no earlier than a.fresh: another reader's, or by a probe of its own. p is that probe,
@@ -68,7 +74,7 @@ func (g *Gateway) settle(ctx context.Context, a ask) (k *known, p *probe, err er
 	g.mu.Lock()
 	for {
 		// Someone may have published between the caller's look and the lock.
-		if k := g.infos.get(a.object); k != nil && !k.info.Confirmed.Before(a.fresh) {
+		if k := g.infos.get(a.object); k.recent(a.fresh) {
 			g.mu.Unlock()
 			return k, nil, nil
 		}
@@ -103,7 +109,7 @@ func (g *Gateway) settle(ctx context.Context, a ask) (k *known, p *probe, err er
 		}
 		g.mu.Lock()
 		g.leave(key, e)
-		if k := e.result; k != nil && !k.info.Confirmed.Before(a.fresh) {
+		if k := e.result; k.recent(a.fresh) {
 			g.mu.Unlock()
 			return k, nil, nil
 		}
@@ -132,7 +138,12 @@ func (g *Gateway) leave(key probeKey, e *probing) {
 func (g *Gateway) startProbe(key probeKey, e *probing, a ask) *probe {
 	p := &probe{
 		key: key, policy: a.policy, head: a.head, noCache: a.noCache, old: a.old,
-		first: a.first, blocks: a.blocks, done: make(chan struct{}),
+		first: a.first, done: make(chan struct{}),
+	}
+	if !p.head {
+		n := g.ahead.takeUnits(a.blocks-1, a.policy.BlockSize)
+		*a.taken += n * a.policy.BlockSize
+		p.blocks = 1 + n
 	}
 	p.ctx, p.cancel = context.WithCancel(g.ctx)
 	e.running++
@@ -164,14 +175,14 @@ func (g *Gateway) runProbe(p *probe, e *probing) {
 		close(p.done)
 		return
 	}
-	g.infos.put(p.key.object, p.known, p.key.gen)
 	g.mu.Lock()
+	if f != nil && g.enter(f) { // before anyone learns of the version, so that nobody fetches these blocks again
+		p.flight = f
+	}
+	g.infos.put(p.key.object, p.known, p.key.gen)
 	e.result = p.known
 	if g.probes[p.key] == e {
 		delete(g.probes, p.key)
-	}
-	if f != nil && g.enter(f) { // before anyone wakes, so that nobody fetches these blocks again
-		p.flight = f
 	}
 	close(e.wake)
 	e.wake = make(chan struct{})
@@ -283,7 +294,7 @@ func (g *Gateway) judge(p *probe, opts origin.GetOptions, resp *origin.Response)
 		// To be streamed; this body is not the one.
 	case resp.Offset == 0 && want.off > 0 && resp.Length == info.Size:
 		// The range was ignored. What the answer says of the object holds, its bytes are of no use here.
-	case resp.Offset != want.off || resp.Length < want.len || want.len <= 0:
+	case want.len <= 0 || !fits(resp, want):
 		return nil, fmt.Errorf("%w: asked for %v of %v, got %d bytes from %d of %d",
 			origin.ErrBadAnswer, span{opts.Offset, opts.Length}, p.key.object, resp.Length, resp.Offset, info.Size)
 	default:

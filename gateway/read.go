@@ -169,9 +169,7 @@ func (o *Object) ask(k *known, fresh time.Time) ask {
 	if k != nil && k.version != nil && o.g.mem.Contains(blockstore.Key{Version: k.version, Index: a.first}) && k.pin() != "" {
 		a.old = k // likely a 304; without the first block in hand the bytes are wanted anyway
 	}
-	n := o.g.ahead.takeUnits(last-a.first, b)
-	o.ahead += n * b
-	a.blocks = 1 + n
+	a.blocks, a.taken = 1+last-a.first, &o.ahead
 	return a
 }
 
@@ -257,6 +255,9 @@ func (f *flight) holds(i int64) bool {
 func (o *Object) get(i int64) error {
 	key := blockstore.Key{Version: o.known.version, Index: i}
 	for joined := 0; ; {
+		if err := o.ctx.Err(); err != nil {
+			return err
+		}
 		b := o.g.mem.Get(key)
 		if b != nil && !o.due(i) {
 			o.hold(b, i, o.sourceOf(i))
@@ -266,6 +267,9 @@ func (o *Object) get(i int64) error {
 		if b != nil {
 			o.hold(b, i, o.sourceOf(i))
 			return nil
+		}
+		if p == nil {
+			continue // it was put there by a write in this very moment
 		}
 		select {
 		case <-p.done:
@@ -323,8 +327,13 @@ func (o *Object) join(key blockstore.Key, b *blockstore.Block) (*blockstore.Bloc
 	defer g.mu.Unlock()
 	o.pass(i)
 	o.asked = max(o.asked, i)
+	if b == nil && g.pending[blockID{*key.Version, i}] == nil {
+		if b = g.mem.Get(key); b == nil { // it may have come while the table was being locked
+			o.asked = i // it may have been looked at before, and be gone since
+		}
+	}
 	for o.due(i) || o.asked == i && b == nil {
-		if !o.fetchRun(i, min(o.groupEnd(o.asked), o.lastBlock()), b != nil) {
+		if !o.fetchRun(i, b == nil) {
 			break
 		}
 	}
@@ -333,11 +342,7 @@ func (o *Object) join(key blockstore.Key, b *blockstore.Block) (*blockstore.Bloc
 	}
 	p := g.pending[blockID{*key.Version, i}]
 	if p == nil {
-		if b := g.mem.Get(key); b != nil {
-			return b, nil, 0 // it came while the table was being locked
-		}
-		// It was looked at before, and has been evicted or has failed since. For this block alone.
-		p = o.start(i, 1).blocks[0]
+		return nil, nil, 0
 	}
 	o.keep(p.flight)
 	p.waiters++
@@ -347,15 +352,15 @@ func (o *Object) join(key blockstore.Key, b *blockstore.Block) (*blockstore.Bloc
 	return nil, p, SourceFlight
 }
 
-// fetchRun looks at the block o.asked, starts a flight for it and the missing ones that follow up to end, and moves
-// o.asked past them. It says false when the bytes that reads may ask for ahead are used up. g.mu is held.
-func (o *Object) fetchRun(i, end int64, inHand bool) bool {
-	g := o.g
+// fetchRun looks at block o.asked, starts a flight for it and the missing ones after it in its group, and moves o.asked
+// on. It says false when the bytes that reads may ask for ahead are used up; block i needs no leave when it is wanted.
+// g.mu is held.
+func (o *Object) fetchRun(i int64, wanted bool) bool {
+	g, from, end := o.g, o.asked, min(o.groupEnd(o.asked), o.lastBlock())
 	missing := func(j int64) bool {
-		return !o.led.holds(j) && g.pending[blockID{*o.known.version, j}] == nil &&
+		return g.pending[blockID{*o.known.version, j}] == nil &&
 			!g.mem.Contains(blockstore.Key{Version: o.known.version, Index: j})
 	}
-	from := o.asked
 	if !missing(from) {
 		o.asked++
 		return true
@@ -364,15 +369,15 @@ func (o *Object) fetchRun(i, end int64, inHand bool) bool {
 	for from+n <= end && missing(from+n) {
 		n++
 	}
-	free := int64(0) // of these, the block that the reader waits for needs no leave
-	if from == i && !inHand {
+	free := int64(0)
+	if from == i && wanted {
 		free = 1
 	}
-	taken := g.ahead.takeUnits(n-free, o.policy.BlockSize)
-	o.ahead += taken * o.policy.BlockSize
-	if n = free + taken; n == 0 {
+	n = free + g.ahead.takeUnits(n-free, o.policy.BlockSize)
+	if n == 0 {
 		return false
 	}
+	o.ahead += (n - free) * o.policy.BlockSize
 	o.start(from, n)
 	o.asked = from + n
 	return true
