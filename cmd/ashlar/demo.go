@@ -29,16 +29,16 @@ func demoCommand() command {
 		name:    "demo",
 		usage:   "[--check]",
 		summary: "a sample bucket with a node in front, to try it out",
-		help: `Starts an S3 server inside the process with a sample bucket in memory, and a node in front of it, and prints commands
-to paste for aws-cli, boto3 and curl. Ctrl-C ends both; nothing is written to disk.
+		help: `Starts an S3 server inside the process with a sample bucket in memory, and a node in front of it, and prints
+commands to paste for aws-cli, boto3 and curl. Ctrl-C ends both; nothing is written to disk.
 
 With --check it runs by itself, in a few seconds: it reads everything in the bucket twice through the node, verifies
 every byte, prints what the two reads cost, and exits with 0, or with 1 when anything was not as it must be.`,
 	}
 	cmd.run = func(ctx context.Context, c call, flags *flag.FlagSet) error {
 		check := flags.Bool("check", false, "read everything twice, verify it, and exit")
-		listen := flags.String("listen", "127.0.0.1:9000", "`ADDR` for S3 clients; another port if it is taken (any, with --check)")
-		admin := flags.String("admin", "127.0.0.1:9001", "`ADDR` for metrics; another port if it is taken (any, with --check)")
+		listen := flags.String("listen", "127.0.0.1:9000", "`ADDR` for S3 clients; another port if taken (any, with --check)")
+		admin := flags.String("admin", "127.0.0.1:9001", "`ADDR` for metrics; another port if taken (any, with --check)")
 		if err := cmd.parse(c, flags); err != nil {
 			return ignoreHelp(err)
 		}
@@ -165,8 +165,8 @@ func (d *demo) explain(w io.Writer) {
 		fmt.Fprintln(w, note)
 	}
 	fmt.Fprint(w, strings.NewReplacer(
-		"{ENDPOINT}", endpoint, "{ADMIN}", d.node.adminURL(), "{ORIGIN}", d.origin, "{BUCKET}", demoBucket, "{KEY}", demoAccessKey,
-		"{SECRET}", demoSecretKey, "{LARGE}", d.bucket[0].key, "{PRESIGNED}", url,
+		"{ENDPOINT}", endpoint, "{ADMIN}", d.node.adminURL(), "{ORIGIN}", d.origin, "{BUCKET}", demoBucket,
+		"{KEY}", demoAccessKey, "{SECRET}", demoSecretKey, "{LARGE}", d.bucket[0].key, "{PRESIGNED}", url,
 	).Replace(`
 S3 endpoint   {ENDPOINT}    (a node; 256 MiB of memory)
 access key    {KEY}

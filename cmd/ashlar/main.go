@@ -113,7 +113,8 @@ func dispatch(ctx context.Context, c call) error {
 
 func overview() string {
 	var b strings.Builder
-	b.WriteString("ashlar is a read-through block cache for S3-compatible storage. Clients change one setting, the endpoint URL.\n\n")
+	b.WriteString("ashlar is a read-through block cache for S3-compatible storage. Clients change one setting,\n" +
+		"the endpoint URL.\n\n")
 	for _, c := range commands() {
 		fmt.Fprintf(&b, "  ashlar %-32s %s\n", strings.TrimSpace(c.name+" "+c.usage), c.summary)
 	}

@@ -41,6 +41,9 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
+// paths name values, as in "auth.keys[1].access_key".
+type paths []string
+
 // sources remembers where each value came from, and collects what is wrong with them.
 type sources struct {
 	file     string
@@ -71,15 +74,15 @@ func (s *sources) line(path string) int {
 // fail notes that the value at path is wrong in itself. What follows from that is not news, so that a second problem of
 // the same value is not told.
 func (s *sources) fail(path, format string, args ...any) {
-	s.clash([]string{path}, format, args...)
+	s.clash(paths{path}, format, args...)
 	s.bad[path] = true
 }
 
 // clash notes a problem of several values together, or one that a value may have more than once. It is told of the
 // first of them that was set, and not at all when one of them is wrong in itself.
-func (s *sources) clash(paths []string, format string, args ...any) {
-	at := paths[0]
-	for _, p := range slices.Backward(paths) {
+func (s *sources) clash(of paths, format string, args ...any) {
+	at := of[0]
+	for _, p := range slices.Backward(of) {
 		if s.bad[p] {
 			return
 		}

@@ -32,7 +32,8 @@ func (c *Config) resolve(s *sources) {
 		key, ok2 := s.read("server.tls.key", t.Key)
 		if ok && ok2 {
 			if _, err := tls.X509KeyPair(cert, key); err != nil {
-				s.clash([]string{"server.tls.cert", "server.tls.key"}, "%s and %s are no usable pair: %s", t.Cert, t.Key,
+				s.clash(paths{"server.tls.cert", "server.tls.key"},
+					"%s and %s are no usable pair: %s", t.Cert, t.Key,
 					strings.TrimPrefix(err.Error(), "tls: "))
 			}
 		}

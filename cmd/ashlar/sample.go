@@ -124,7 +124,7 @@ func presign(endpoint, bucket, key string) (string, error) {
 	}
 	u.RawQuery = "X-Amz-Expires=604800"
 	r := &http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: http.Header{}}
-	signed, _, err := signer().PresignHTTP(context.Background(), demoCredentials(), r, "UNSIGNED-PAYLOAD", "s3", "us-east-1",
-		time.Now())
+	signed, _, err := signer().PresignHTTP(context.Background(), demoCredentials(), r, "UNSIGNED-PAYLOAD", "s3",
+		"us-east-1", time.Now())
 	return signed, err
 }

@@ -106,9 +106,9 @@ func checkCommand() command {
 		name:    "check",
 		usage:   "--config FILE",
 		summary: "say what is wrong with a configuration, or print it in full",
-		help: `Reads FILE and the environment as serve does, and the files that they name; finds the credentials for the origin; and
-prints the configuration in effect as TOML, defaults included and secrets not. Nothing is listened on, and the origin
-is not asked. Everything that is wrong is told at once, each with file, line, key, and the nearest valid key.
+		help: `Reads FILE and the environment as serve does, and the files that they name, finds the credentials for the
+origin, and prints the configuration in effect as TOML: defaults included, secrets not. Nothing is listened on, and
+the origin is not asked. Everything that is wrong is told at once, with file, line, key, and the nearest valid key.
 
 Exit code: 0 when serve could start with it, 2 when not.`,
 	}

@@ -86,8 +86,8 @@ func listenError(key, addr string, err error) error {
 	why := err.Error()
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		why = fmt.Sprintf("the port is in use by another process (\"ss -ltnp sport = :%s\" names it); stop that one, or choose "+
-			"another port in the file or with %s", port, envName(key))
+		why = fmt.Sprintf("the port is in use by another process (\"ss -ltnp sport = :%s\" names it); stop that one, or "+
+			"choose another port in the file or with %s", port, envName(key))
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		why = "no network interface of this machine has that address"
 	case errors.Is(err, syscall.EACCES):

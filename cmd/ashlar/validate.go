@@ -39,8 +39,9 @@ func (c *Config) validate(s *sources) {
 		}
 	}
 	if sameAddress(c.Origin.Endpoint, c.Server.Listen) {
-		s.clash([]string{"origin.endpoint", "server.listen"}, "the origin is the listen address itself: requests would go round "+
-			"in circles; origin.endpoint must name the storage behind this process")
+		s.clash(paths{"origin.endpoint", "server.listen"},
+			"the origin is the listen address itself: requests would go round "+
+				"in circles; origin.endpoint must name the storage behind this process")
 	}
 }
 
@@ -49,13 +50,15 @@ func (sv *Server) validate(s *sources) {
 	if sv.Admin != "" {
 		s.address("server.admin", sv.Admin)
 		if sameListen(sv.Listen, sv.Admin) {
-			s.clash([]string{"server.admin", "server.listen"}, "server.listen and server.admin are the same address, %s; the admin "+
-				"listener needs its own port", sv.Admin)
+			s.clash(paths{"server.admin", "server.listen"},
+				"server.listen and server.admin are the same address, %s; the admin "+
+					"listener needs its own port", sv.Admin)
 		}
 	}
 	for _, d := range sv.Domains {
 		if !validHost(d) {
-			s.clash([]string{"server.domains"}, "%q is not a domain; write it as \"s3.example.com\", without scheme, port or leading dot", d)
+			s.clash(paths{"server.domains"},
+				"%q is not a domain; write it as \"s3.example.com\", without scheme, port or leading dot", d)
 		}
 	}
 	if (sv.TLS.Cert == "") != (sv.TLS.Key == "") {
@@ -63,7 +66,8 @@ func (sv *Server) validate(s *sources) {
 		if sv.TLS.Cert == "" {
 			missing, given = given, missing
 		}
-		s.clash([]string{"server.tls." + given, "server.tls." + missing}, "tls needs both files, and tls.%s is missing", missing)
+		s.clash(paths{"server.tls." + given, "server.tls." + missing},
+			"tls needs both files, and tls.%s is missing", missing)
 	}
 	s.between("server.drain", sv.Drain, 0, maxTimeout)
 }
@@ -82,7 +86,8 @@ func (o *Origin) validate(s *sources) {
 		case u.RawQuery != "" || u.Fragment != "":
 			s.fail("origin.endpoint", "must end before the ? or #")
 		case u.Scheme == "http" && o.CA != "":
-			s.clash([]string{"origin.ca", "origin.endpoint"}, "origin.ca has no use with an endpoint that begins with http://")
+			s.clash(paths{"origin.ca", "origin.endpoint"},
+				"origin.ca has no use with an endpoint that begins with http://")
 		}
 	}
 	if o.Region == "" || strings.ContainsAny(o.Region, " /\t\r\n") {
@@ -97,13 +102,16 @@ func (c *Credentials) validate(s *sources, at string) {
 	switch c.Source {
 	case "static":
 		if c.AccessKey == "" {
-			s.clash([]string{at + "access_key", at + "source"}, "source = \"static\" needs an access_key")
+			s.clash(paths{at + "access_key", at + "source"},
+				"source = \"static\" needs an access_key")
 		}
 		if c.SecretKey == "" && c.SecretKeyFile == "" {
-			s.clash([]string{at + "secret_key", at + "source"}, "source = \"static\" needs a secret_key or a secret_key_file")
+			s.clash(paths{at + "secret_key", at + "source"},
+				"source = \"static\" needs a secret_key or a secret_key_file")
 		}
 		if c.Profile != "" {
-			s.clash([]string{at + "profile", at + "source"}, "a profile has no use with source = \"static\"")
+			s.clash(paths{at + "profile", at + "source"},
+				"a profile has no use with source = \"static\"")
 		}
 	case "default", "anonymous":
 		for _, f := range []struct {
@@ -117,7 +125,8 @@ func (c *Credentials) validate(s *sources, at string) {
 			{"profile", c.Profile != "" && c.Source == "anonymous"},
 		} {
 			if f.set {
-				s.clash([]string{at + f.name, at + "source"}, "%s would not be used with source = %q; set source = %q", f.name, c.Source,
+				s.clash(paths{at + f.name, at + "source"},
+					"%s would not be used with source = %q; set source = %q", f.name, c.Source,
 					map[bool]string{true: "default", false: "static"}[f.name == "profile"])
 			}
 		}
@@ -129,23 +138,28 @@ func (a *Auth) validate(s *sources, listen string) {
 	switch a.Mode {
 	case "anonymous":
 		if len(a.Keys) > 0 {
-			s.clash([]string{"auth.keys", "auth.mode"}, "keys would not be checked with auth.mode = \"anonymous\"; set auth.mode = "+
-				"\"static\" or remove the keys")
+			s.clash(paths{"auth.keys", "auth.mode"},
+				"keys would not be checked with auth.mode = \"anonymous\"; set auth.mode = "+
+					"\"static\" or remove the keys")
 		}
 		if !a.AllowAnonymousNetwork && !loopback(listen) {
-			s.clash([]string{"server.listen", "auth.mode", "auth.allow_anonymous_network"}, "%s can be reached from the network, and "+
-				"anonymous clients would read everything that the origin's credentials can; set auth.mode = \"static\" with "+
-				"[[auth.keys]], or say auth.allow_anonymous_network = true", listen)
+			s.clash(paths{"server.listen", "auth.mode", "auth.allow_anonymous_network"},
+				"%s can be reached from the network, and "+
+					"anonymous clients would read everything that the origin's credentials can; set auth.mode = \"static\" with "+
+					"[[auth.keys]], or say auth.allow_anonymous_network = true", listen)
 		}
 	case "static":
 		if len(a.Keys) == 0 {
-			s.clash([]string{"auth.mode", "auth.keys"}, "auth.mode = \"static\" needs at least one [[auth.keys]], or nobody gets in")
+			s.clash(paths{"auth.mode", "auth.keys"},
+				"auth.mode = \"static\" needs at least one [[auth.keys]], or nobody gets in")
 		}
 		if a.AllowAnonymousNetwork {
-			s.clash([]string{"auth.allow_anonymous_network", "auth.mode"}, "has no use with auth.mode = \"static\": every request needs a key")
+			s.clash(paths{"auth.allow_anonymous_network", "auth.mode"},
+				"has no use with auth.mode = \"static\": every request needs a key")
 		}
 		if a.AnonymousWrite {
-			s.clash([]string{"auth.anonymous_write", "auth.mode"}, "has no use with auth.mode = \"static\": every request needs a key")
+			s.clash(paths{"auth.anonymous_write", "auth.mode"},
+				"has no use with auth.mode = \"static\": every request needs a key")
 		}
 	}
 	seen := make(map[string]bool)
@@ -169,7 +183,8 @@ func (a *Auth) validate(s *sources, listen string) {
 		}
 		for _, b := range k.Buckets {
 			if !validPattern(b) {
-				s.clash([]string{at + "buckets"}, "%q matches no bucket name; patterns are letters, digits, '.', '-', '_', and * and ?", b)
+				s.clash(paths{at + "buckets"},
+					"%q matches no bucket name; patterns are letters, digits, '.', '-', '_', and * and ?", b)
 			}
 		}
 		if !(k.Read || k.Write || k.List || k.Delete || k.Admin) {
@@ -200,8 +215,9 @@ func (b *Buckets) validate(s *sources, at string) {
 		s.between(at+".fetch.attempt", b.Fetch.Attempt, Duration(time.Millisecond), maxTimeout)
 	}
 	if (own("fetch.first_byte") || own("fetch.attempt")) && b.Fetch.FirstByte > b.Fetch.Attempt {
-		s.clash([]string{at + ".fetch.first_byte", at + ".fetch.attempt"}, "fetch.first_byte, %v, is longer than fetch.attempt, %v, "+
-			"which bounds the whole request", b.Fetch.FirstByte, b.Fetch.Attempt)
+		s.clash(paths{at + ".fetch.first_byte", at + ".fetch.attempt"},
+			"fetch.first_byte, %v, is longer than fetch.attempt, %v, "+
+				"which bounds the whole request", b.Fetch.FirstByte, b.Fetch.Attempt)
 	}
 }
 
@@ -218,7 +234,8 @@ func (c *Config) validateCache(s *sources) {
 		}
 	}
 	if least := minMemory(largest); largest <= maxBlock && c.Cache.Memory < least {
-		s.clash([]string{"cache.memory", at}, "%v is too little for blocks of %v; set cache.memory to %v or more, or a smaller %s",
+		s.clash(paths{"cache.memory", at},
+			"%v is too little for blocks of %v; set cache.memory to %v or more, or a smaller %s",
 			c.Cache.Memory, largest, least, plain(at))
 	}
 }
@@ -235,7 +252,8 @@ func (b *Bucket) validate(s *sources, at string) {
 // oneSecret refuses a secret that is given twice.
 func (s *sources) oneSecret(at string, secret Secret, file string) {
 	if secret != "" && file != "" {
-		s.clash([]string{at + "secret_key_file", at + "secret_key"}, "secret_key and secret_key_file are both set; keep one")
+		s.clash(paths{at + "secret_key_file", at + "secret_key"},
+			"secret_key and secret_key_file are both set; keep one")
 	}
 }
 
@@ -268,7 +286,8 @@ func (s *sources) address(path, addr string) {
 	host, port, err := net.SplitHostPort(addr)
 	switch {
 	case err != nil:
-		s.fail(path, "%q is not host:port; write it as \"127.0.0.1:9000\", \"[::1]:9000\" or \":9000\" for all interfaces", addr)
+		s.fail(path, "%q is not host:port; write it as \"127.0.0.1:9000\", \"[::1]:9000\" or \":9000\" for all "+
+			"interfaces", addr)
 	case port == "" || !validPort(port):
 		s.fail(path, "%q needs a port from 0 to 65535", addr)
 	case host != "" && net.ParseIP(strings.Split(host, "%")[0]) == nil && !validHost(host):
@@ -338,7 +357,11 @@ func sameAddress(endpoint, listen string) bool {
 	if err != nil || err2 != nil || endpoint == "" || port == "0" {
 		return false
 	}
-	if p := u.Port(); p != port && !(p == "" && (u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443")) {
+	p := u.Port()
+	if p == "" {
+		p = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	if p != port {
 		return false
 	}
 	there := loopback(net.JoinHostPort(u.Hostname(), "0"))

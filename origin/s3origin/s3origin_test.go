@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -240,7 +241,7 @@ func TestTLS(t *testing.T) {
 		_, _ = io.WriteString(w, "ok")
 	}))
 	srv.EnableHTTP2 = true
-	srv.Config.ErrorLog = nil
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 	srv.StartTLS()
 	defer srv.Close()
 
