@@ -713,3 +713,52 @@ func TestNamesOfAKey(t *testing.T) {
 }
 
 var _ blockstore.Memory = (*strictMemory)(nil)
+
+// P3: of two readers who wait for a fetch that has not been sent, one leaves. The other is served, by that fetch.
+func TestOneOfTwoLeavesBeforeSending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, smallPolicy(), 256*B, func(c *gateway.Config) { c.OriginConcurrency = 1 })
+		defer r.close()
+		r.origin.Put("b", "slow", origintest.Object{Size: 10})
+		r.origin.Put("b", "k", origintest.Object{Size: 4 * B})
+		r.get("k", gateway.FromTo(0, 9))
+		r.origin.ResetLog()
+		r.origin.Fail(1, nil, origintest.Fault{Latency: time.Second})
+		var wg sync.WaitGroup
+		wg.Go(func() { r.get("slow", gateway.Range{}) })
+		time.Sleep(10 * time.Millisecond)
+		for _, leaves := range []bool{true, false} {
+			wg.Go(func() {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if leaves {
+					time.AfterFunc(100*time.Millisecond, cancel)
+				}
+				a := r.read(ctx, gateway.Request{Object: object("k"), Range: gateway.From(B)})
+				if leaves != (a.err != nil) {
+					t.Errorf("leaves=%v: %v", leaves, a.err)
+				}
+			})
+			time.Sleep(10 * time.Millisecond)
+		}
+		wg.Wait()
+		if n := r.origin.Stats().Gets; n != 2 {
+			t.Errorf("%q", r.origin.Log())
+		}
+	})
+}
+
+// P4: a reader gives up in the very moment in which its block is published: the reference made for it goes back.
+func TestLeavingAsTheBlockArrives(t *testing.T) {
+	for range 50 { // which of two ready channels select takes is chance
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, smallPolicy(), 256*B)
+			defer r.close()
+			r.origin.Put("b", "k", origintest.Object{Size: 2 * B})
+			r.get("k", gateway.FromTo(0, 9))
+			ctx, cancel := context.WithCancel(t.Context())
+			r.origin.Fail(1, nil, origintest.Fault{Steps: []origintest.Step{{At: 10, Latency: time.Second, Call: cancel}}})
+			r.read(ctx, gateway.Request{Object: object("k"), Range: gateway.From(B)})
+		})
+	}
+}
