@@ -9,9 +9,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/ashlar-s3/ashlar/blockstore/memory"
 	"github.com/ashlar-s3/ashlar/gateway"
 	"github.com/ashlar-s3/ashlar/origin"
+	"github.com/ashlar-s3/ashlar/origin/origintest"
 	"go.uber.org/goleak"
 )
 
@@ -58,21 +61,41 @@ func (f *fakeReader) keys() []string {
 	return keys
 }
 
-// infoReader opens every object as info says.
-func infoReader(info *origin.Info) *fakeReader {
-	return &fakeReader{open: func(r gateway.Request) (*gateway.Object, error) {
-		rng := r.Range
-		if r.Check != nil {
-			var err error
-			if rng, err = r.Check(info); err != nil {
-				return nil, err
-			}
+// newEngine returns a read engine over o. Its blocks are of 64 KiB, info is good for a minute.
+func newEngine(t testing.TB, o origin.Origin, change func(*gateway.Policy)) *gateway.Gateway {
+	t.Helper()
+	mem, err := memory.New(memory.Config{Limit: 16 << 20, MaxBlock: 64 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(mem.Close)
+	policy := &gateway.Policy{BlockSize: 64 << 10, FetchWindow: 4, ReadWindow: 4, TTL: time.Minute,
+		FirstByte: time.Minute, Attempt: time.Minute}
+	if change != nil {
+		change(policy)
+	}
+	g, err := gateway.New(gateway.Config{Origin: o, Memory: mem, Policy: func(string) *gateway.Policy { return policy }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	return g
+}
+
+// testReader is an engine whose origin holds one object, bucket/k.
+func testReader(t testing.TB, change func(*gateway.Policy, *origintest.Object)) *gateway.Gateway {
+	o := origintest.New()
+	info := testInfo()
+	object := origintest.Object{
+		Data: []byte(strings.Repeat("0123456789", 60)), ETag: info.ETag, LastModified: info.Modified, VersionID: info.VersionID,
+		Headers: info.Headers, Volatile: info.Volatile, Checksums: info.Checksums,
+	}
+	return newEngine(t, o, func(p *gateway.Policy) {
+		if change != nil {
+			change(p, &object)
 		}
-		o := &gateway.Object{Info: info}
-		var err error
-		o.Offset, o.Length, o.Partial, err = rng.Resolve(info.Size)
-		return o, err
-	}}
+		o.Put("bucket", "k", object)
+	})
 }
 
 // forwardFunc is a Forwarder.

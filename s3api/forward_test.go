@@ -1,0 +1,311 @@
+package s3api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-s3/ashlar/origin"
+)
+
+func writable() Auth { return Auth{Mode: Anonymous, AnonymousWrite: true} }
+
+func TestForwardIsVerbatim(t *testing.T) {
+	var got struct{ method, query, bucket, rawKey, body, via string }
+	h := newHandler(t, Config{Auth: writable(), Forward: forwardFunc(
+		func(_ context.Context, r *http.Request, bucket, rawKey string) (*http.Response, error) {
+			b, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			got.method, got.query, got.bucket, got.rawKey, got.body = r.Method, r.URL.RawQuery, bucket, rawKey, string(b)
+			return answer(207, "<their/>", "Content-Type", "application/xml", "X-Amz-Request-Id", "THEIRS", "X-Amz-Id-2", "TOO",
+				"Set-Cookie", "a", "Set-Cookie", "b", "Etag", `"e"`, "Connection", "close, X-Hop", "X-Hop", "1", "Keep-Alive", "1",
+				"Transfer-Encoding", "x", "X-Ashlar-Snapshot", "1", "Content-Length", "8"), nil
+		})})
+	r := ask(h, "PUT /bucket/a%2fb//%C3%A4+;?tagging&versionId=v%2B1", "the body", "Content-Type", "x/y")
+	if body := want(t, r, 207, ""); body != "<their/>" {
+		t.Errorf("body %q", body)
+	}
+	if got.method != "PUT" || got.query != "tagging&versionId=v%2B1" || got.bucket != "bucket" ||
+		got.rawKey != "a%2fb//%C3%A4+;" || got.body != "the body" {
+		t.Errorf("%+v", got)
+	}
+	for name, values := range map[string][]string{
+		"X-Amz-Request-Id": {"THEIRS"}, "X-Amz-Id-2": {"TOO"}, "Set-Cookie": {"a", "b"}, "Etag": {`"e"`}, "Connection": nil,
+		"X-Hop": nil, "Keep-Alive": nil, "Transfer-Encoding": nil, "X-Ashlar-Snapshot": nil, "Content-Length": {"8"},
+		"X-Ashlar-Cache": {"bypass; origin"},
+	} {
+		if !slices.Equal(r.Header[name], values) {
+			t.Errorf("%s: %q, want %q", name, r.Header[name], values)
+		}
+	}
+}
+
+// U01, until framing is understood: an upload in aws-chunked encoding is refused, never stored as it is.
+func TestChunkedUploadsAreRefused(t *testing.T) {
+	h := newHandler(t, Config{Auth: writable()})
+	for _, c := range [][]string{
+		{"x-amz-content-sha256", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"},
+		{"x-amz-content-sha256", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"},
+		{"x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"},
+		{"x-amz-content-sha256", "streaming-unsigned-payload-trailer"},
+		{"x-amz-content-sha256", "UNSIGNED-PAYLOAD", "Content-Encoding", "aws-chunked"},
+		{"x-amz-content-sha256", "UNSIGNED-PAYLOAD", "Content-Encoding", "gzip, AWS-Chunked"},
+		{"x-amz-content-sha256", "UNSIGNED-PAYLOAD", "Content-Encoding", "gzip", "Content-Encoding", "aws-chunked"},
+		{"x-amz-decoded-content-length", "8"},
+		{"x-amz-trailer", "x-amz-checksum-crc32"},
+	} {
+		for _, line := range []string{"PUT /bucket/k", "PUT /bucket/k?uploadId=u&partNumber=1", "POST /bucket?delete"} {
+			want(t, ask(h, line, "8\r\n12345678\r\n0\r\n\r\n", c...), 501, "NotImplemented")
+		}
+	}
+	want(t, ask(h, "PUT /bucket/k?X-Amz-Content-Sha256=STREAMING-UNSIGNED-PAYLOAD-TRAILER", "x"), 501, "NotImplemented")
+	want(t, ask(h, "POST /bucket", "x", "Content-Type", "multipart/form-data; boundary=x"), 501, "NotImplemented")
+}
+
+func TestCustomerKeysNeedTLSToTheOrigin(t *testing.T) { // A08
+	for _, name := range []string{
+		"x-amz-server-side-encryption-customer-key", "x-amz-server-side-encryption-customer-algorithm",
+		"x-amz-copy-source-server-side-encryption-customer-key",
+	} {
+		h := newHandler(t, Config{Auth: writable()})
+		want(t, ask(h, "GET /bucket/k", "", name, "x"), 400, "InvalidRequest")
+		want(t, ask(h, "PUT /bucket/k", "x", name, "x"), 400, "InvalidRequest")
+		want(t, ask(h, "PUT /bucket/k?"+name+"=x", "x"), 400, "InvalidRequest")
+	}
+}
+
+// What a write may have changed is forgotten before the client has its answer, unless it was definitely refused: P6.
+func TestWritesInvalidate(t *testing.T) {
+	type outcome struct {
+		name    string
+		answer  func() (*http.Response, error)
+		forgets bool
+	}
+	outcomes := []outcome{
+		{"200", func() (*http.Response, error) { return answer(200, "ok"), nil }, true},
+		{"204", func() (*http.Response, error) { return answer(204, ""), nil }, true},
+		{"301", func() (*http.Response, error) { return answer(301, ""), nil }, true},
+		{"400", func() (*http.Response, error) { return answer(400, "no"), nil }, false},
+		{"404", func() (*http.Response, error) { return answer(404, "no"), nil }, false},
+		{"412", func() (*http.Response, error) { return answer(412, "no"), nil }, false},
+		{"500", func() (*http.Response, error) { return answer(500, "?"), nil }, true},
+		{"503", func() (*http.Response, error) { return answer(503, "?"), nil }, true},
+		{"no answer", func() (*http.Response, error) { return nil, errors.New("reset") }, true},
+		{"timeout", func() (*http.Response, error) { return nil, fmt.Errorf("x: %w", origin.ErrTimeout) }, true},
+		{"panic", func() (*http.Response, error) { panic("boom") }, true},
+	}
+	deletion := `<Delete xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Object><Key>a&amp;b</Key></Object>` +
+		`<Object><Key> ä/'&lt;</Key><VersionId>v</VersionId></Object><Quiet>true</Quiet></Delete>`
+	for _, c := range []struct {
+		line, body string
+		keys       []string
+		header     []string
+	}{
+		{"PUT /bucket/k", "x", []string{"bucket/k"}, nil},
+		{"PUT /bucket/a%20b", "x", []string{"bucket/a b"}, nil},
+		{"PUT /bucket/k", "", []string{"bucket/k"}, []string{"x-amz-copy-source", "/bucket/source"}},
+		{"DELETE /bucket/k", "", []string{"bucket/k"}, nil},
+		{"DELETE /bucket/k?versionId=v", "", []string{"bucket/k"}, nil},
+		{"POST /bucket/k?uploadId=u", "<x/>", []string{"bucket/k"}, nil},
+		{"POST /bucket/k?restore", "<x/>", []string{"bucket/k"}, nil},
+		{"PUT /bucket/k?tagging", "<x/>", []string{"bucket/k"}, nil},
+		{"DELETE /bucket/k?tagging", "", []string{"bucket/k"}, nil},
+		{"POST /bucket?delete", deletion, []string{"bucket/a&b", "bucket/ ä/'<"}, nil},
+		{"POST /bucket/k?uploads", "", nil, nil},
+		{"PUT /bucket/k?uploadId=u&partNumber=1", "x", nil, nil},
+		{"DELETE /bucket/k?uploadId=u", "", nil, nil},
+		{"GET /bucket/k?tagging", "", nil, nil},
+		{"GET /bucket?list-type=2", "", nil, nil},
+	} {
+		for _, o := range outcomes {
+			f := &fakeReader{}
+			h := newHandler(t, Config{Gateway: f, Auth: writable(), Forward: forwardFunc(
+				func(_ context.Context, r *http.Request, _, _ string) (*http.Response, error) {
+					if r.Body != nil {
+						if b, _ := io.ReadAll(r.Body); string(b) != c.body {
+							t.Errorf("%s: body %q", c.line, b)
+						}
+					}
+					return o.answer()
+				})})
+			ask(h, c.line, c.body, c.header...)
+			var want []string
+			if o.forgets {
+				want = c.keys
+			}
+			if got := f.keys(); !slices.Equal(got, want) {
+				t.Errorf("%s, %s: forgot %q, want %q", c.line, o.name, got, want)
+			}
+		}
+	}
+}
+
+// C03: an answer of 200 that begins before the write has taken effect is passed on as it comes, and the object is
+// forgotten ahead of each piece: what is read in between can't be taken for the object as written.
+func TestSlowCompletion(t *testing.T) {
+	const pieces = 4
+	pr, pw := io.Pipe()
+	f := &fakeReader{}
+	h := newHandler(t, Config{Gateway: f, Auth: writable(), Forward: forwardFunc(
+		func(_ context.Context, r *http.Request, _, _ string) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: -1, Body: pr}, nil
+		})})
+	s := serve(t, h)
+	resp, err := s.Client().Post(s.URL+"/bucket/k?uploadId=u", "", strings.NewReader("<x/>"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	count := func() int { f.mu.Lock(); defer f.mu.Unlock(); return len(f.gone) }
+	for i := range pieces {
+		before := count()
+		if _, err := pw.Write([]byte("piece")); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 5)
+		if _, err := io.ReadFull(resp.Body, buf); err != nil || string(buf) != "piece" { // unbuffered, or this hangs
+			t.Fatalf("piece %d: %q %v", i, buf, err)
+		}
+		if count() == before {
+			t.Errorf("piece %d was sent with nothing forgotten since the one before", i)
+		}
+	}
+	before := count()
+	pw.Close()
+	if rest, err := io.ReadAll(resp.Body); err != nil || len(rest) > 0 {
+		t.Errorf("%q %v", rest, err)
+	}
+	if count() == before {
+		t.Error("nothing forgotten at the end")
+	}
+}
+
+func TestBrokenAnswerIsCut(t *testing.T) {
+	for _, length := range []int64{-1, 100} {
+		h := newHandler(t, Config{Forward: forwardFunc(func(context.Context, *http.Request, string, string) (*http.Response, error) {
+			r := answer(200, "")
+			r.ContentLength = length
+			if length > 0 {
+				r.Header.Set("Content-Length", "100")
+			}
+			r.Body = io.NopCloser(io.MultiReader(strings.NewReader("half"), brokenReader{}))
+			return r, nil
+		})})
+		s := serve(t, h)
+		r, err := s.Client().Get(s.URL + "/bucket")
+		if err != nil {
+			continue // cut before the headers had left the buffer
+		}
+		if b, err := io.ReadAll(r.Body); err == nil {
+			t.Errorf("length %d: looks complete: %q", length, b)
+		}
+		r.Body.Close()
+	}
+}
+
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// An upload that the client breaks off is its own fault, and not the origin's.
+func TestIncompleteUpload(t *testing.T) {
+	f := &fakeReader{}
+	h := newHandler(t, Config{Gateway: f, Auth: writable(), Forward: forwardFunc(
+		func(_ context.Context, r *http.Request, _, _ string) (*http.Response, error) {
+			_, err := io.Copy(io.Discard, r.Body)
+			return nil, fmt.Errorf("sending: %w", err)
+		})})
+	r, w := io.Pipe()
+	go w.CloseWithError(io.ErrUnexpectedEOF)
+	req, err := http.NewRequest("PUT", "http://gw/bucket/k", r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.RequestURI = "/bucket/k"
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, req)
+	want(t, rec.Result(), 400, "IncompleteBody")
+	if len(f.keys()) != 1 {
+		t.Errorf("forgot %v", f.keys())
+	}
+}
+
+func TestDeleteObjectsBodies(t *testing.T) {
+	h := newHandler(t, Config{Auth: writable()})
+	for _, body := range []string{
+		"", "nonsense", "<Delete>", "<Other/>", "<Delete><Object/></Delete>",
+		"<Delete><Object><Key>a</Key><Key>b</Key></Object></Delete>",
+		"<Delete><Object><Key>a</Key><Other/></Object></Delete>",
+		"<Delete><Objects><Object><Key>a</Key></Object></Objects></Delete>",
+		"<Delete></Delete> <Delete><Object><Key>a</Key></Object></Delete>",
+		`<?xml version="1.0" encoding="UTF-16"?><Delete><Object><Key>a</Key></Object></Delete>`,
+		`<!DOCTYPE d [<!ENTITY k "a">]><Delete><Object><Key>&k;</Key></Object></Delete>`,
+		"<Delete>" + strings.Repeat(" ", maxDeleteBody) + "</Delete>",
+	} {
+		r := ask(h, "POST /bucket?delete", body)
+		if r.StatusCode != 400 {
+			t.Errorf("%.80q: %d", body, r.StatusCode)
+		}
+	}
+}
+
+// A key that is limited to a prefix deletes nothing outside of it.
+func TestDeleteObjectsWithinPrefix(t *testing.T) {
+	forwarded := 0
+	h := newHandler(t, Config{Forward: forwardFunc(func(context.Context, *http.Request, string, string) (*http.Response, error) {
+		forwarded++
+		return answer(200, "ok"), nil
+	})})
+	h.auth.anonymous = &grant{rights: Delete, everywhere: true, prefix: "mine/"}
+	want(t, ask(h, "POST /bucket?delete", "<Delete><Object><Key>mine/a</Key></Object></Delete>"), 200, "")
+	want(t, ask(h, "POST /bucket?delete",
+		"<Delete><Object><Key>mine/a</Key></Object><Object><Key>yours</Key></Object></Delete>"), 403, "AccessDenied")
+	if forwarded != 1 {
+		t.Errorf("forwarded %d times", forwarded)
+	}
+}
+
+func TestAnonymousWritesOnlyWhereConfigured(t *testing.T) {
+	forward := forwardFunc(func(context.Context, *http.Request, string, string) (*http.Response, error) {
+		return answer(200, ""), nil
+	})
+	closed, open := newHandler(t, Config{Forward: forward}), newHandler(t, Config{Forward: forward, Auth: writable()})
+	for line, status := range map[string][2]int{
+		"PUT /bucket/k": {403, 200}, "DELETE /bucket/k": {403, 200}, "POST /bucket/k?uploads": {403, 200},
+		"GET /bucket?list-type=2": {200, 200}, "GET /": {200, 200}, "GET /bucket/k?tagging": {200, 200},
+		"PUT /bucket": {403, 403}, "PUT /bucket/k?acl": {403, 403}, "GET /bucket?policy": {403, 403},
+	} {
+		if r := ask(closed, line, ""); r.StatusCode != status[0] {
+			t.Errorf("read-only: %s: %d", line, r.StatusCode)
+		}
+		if r := ask(open, line, ""); r.StatusCode != status[1] {
+			t.Errorf("writable: %s: %d", line, r.StatusCode)
+		}
+	}
+}
+
+func TestForwardErrors(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		status int
+	}{
+		{errors.New("dial: refused"), 503}, {fmt.Errorf("x: %w", origin.ErrTimeout), 503}, {fmt.Errorf("x: %w", origin.ErrBadAnswer), 502},
+	} {
+		h := newHandler(t, Config{Forward: forwardFunc(func(context.Context, *http.Request, string, string) (*http.Response, error) {
+			return nil, c.err
+		})})
+		r := ask(h, "GET /bucket", "")
+		body := want(t, r, c.status, "")
+		if strings.Contains(body, "refused") || c.status == 503 && r.Header.Get("Retry-After") == "" {
+			t.Errorf("%v: %s %v", c.err, body, r.Header)
+		}
+	}
+}
