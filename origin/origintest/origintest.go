@@ -1,6 +1,6 @@
 // Package origintest is an origin that tests write the script of. It answers from memory exactly as package origin
 // demands unless a test tells it to misbehave; it logs every request as one short line, so that a test can state which
-// origin reads a client request led to; and its generated contents say of each byte which version and position it is of.
+// origin reads a client request led to; and its generated contents tell of each byte what version and position it has.
 //
 // It does no I/O and waits only on timers and channels, so that it may be used under testing/synctest.
 //

@@ -383,7 +383,8 @@ func TestErrorAnswers(t *testing.T) {
 
 func TestErrorBodyIsBounded(t *testing.T) {
 	long := "<Error><Code>Long</Code>" + strings.Repeat("x", 200_000) + "</Error>"
-	o := newOrigin(t, newRawServer(t, always(lines("HTTP/1.1 500 X", fmt.Sprintf("Content-Length: %d", len(long)))+long)).url)
+	head := lines("HTTP/1.1 500 X", fmt.Sprintf("Content-Length: %d", len(long)))
+	o := newOrigin(t, newRawServer(t, always(head+long)).url)
 	_, err := o.Get(t.Context(), obj("k"), origin.GetOptions{})
 	var e *origin.Error
 	if !errors.As(err, &e) || len(e.Body) != origin.MaxErrorBody || e.Status != 500 {

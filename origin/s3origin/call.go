@@ -85,6 +85,9 @@ func (c *call) send(req *http.Request, bucket, rawKey, query string, params []pa
 	if err != nil {
 		return nil, err
 	}
+	if err := checkTarget(path, query); err != nil {
+		return nil, err
+	}
 	canonical, err := canonicalPath(path)
 	if err != nil {
 		return nil, err

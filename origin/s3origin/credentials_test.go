@@ -59,7 +59,8 @@ func TestDefaultChain(t *testing.T) {
 	write("config", "[profile ours]\nregion = eu-profile-1\nendpoint_url = http://127.0.0.1:1\n")
 	write("credentials", "[ours]\naws_access_key_id = AKPROFILE\naws_secret_access_key = s\n")
 	id, err := resolve(t, Config{})
-	if err != nil || id.AccessKey != "AKPROFILE" || id.Region != "eu-profile-1" || !strings.Contains(id.Source, "SharedConfig") {
+	if err != nil || id.AccessKey != "AKPROFILE" || id.Region != "eu-profile-1" ||
+		!strings.Contains(id.Source, "SharedConfig") {
 		t.Errorf("profile: %+v, %v", id, err)
 	}
 
@@ -72,7 +73,8 @@ func TestDefaultChain(t *testing.T) {
 	}
 	// What the configuration says goes before.
 	static := Credentials{Source: SourceStatic, AccessKey: "AKSTATIC", SecretKey: "s"}
-	if id, err = resolve(t, Config{Credentials: static}); err != nil || id.AccessKey != "AKSTATIC" || id.Region != "eu-env-1" {
+	id, err = resolve(t, Config{Credentials: static})
+	if err != nil || id.AccessKey != "AKSTATIC" || id.Region != "eu-env-1" {
 		t.Errorf("static: %+v, %v", id, err)
 	}
 	if id, err = resolve(t, Config{Region: "r"}); err != nil || id.AccessKey != "AKENV" || id.Region != "r" {
@@ -88,8 +90,8 @@ func TestRegionFallback(t *testing.T) {
 	}
 }
 
-// TestEndpointVariablesAreIgnored: a client's AWS_ENDPOINT_URL names the cache itself. Neither the origin's requests nor
-// those for its credentials may go there; AWS_ENDPOINT_URL_STS is about the latter alone and counts.
+// TestEndpointVariablesAreIgnored: a client's AWS_ENDPOINT_URL names the cache itself. Neither the origin's requests
+// nor those for its credentials may go there; AWS_ENDPOINT_URL_STS is about the latter alone and counts.
 func TestEndpointVariablesAreIgnored(t *testing.T) {
 	home := isolate(t)
 	trap := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -11,9 +11,9 @@ import (
 // the origin's answer with its body unread; the caller closes it. bucket "" is the service itself; rawKey is the
 // percent-encoded key exactly as the client spelled it, "" for the bucket.
 //
-// From r are used: Method, URL.RawQuery, Header, Body, ContentLength. r is not changed, but its Body is read and closed,
-// and may still be while the answer is: an origin may answer before it has read a body. Close the answer's body before
-// giving r back.
+// From r are used: Method, URL.RawQuery, Header, Body, ContentLength. r is not changed, but its Body is read and
+// closed, and may still be while the answer is: an origin may answer before it has read a body. Close the answer's
+// body before giving r back.
 //
 // The query keeps its order and bytes, less the client's own authentication. Headers go through end to end, less the
 // client's authentication, Host, X-Forwarded-*, and the X-Ashlar-* that cluster processes speak among themselves; those

@@ -52,8 +52,8 @@ type Config struct {
 	MaxIdleConns int           // connections kept for reuse; 0 means 256
 	DialTimeout  time.Duration // bounds TCP connect, and TLS handshake by itself; 0 means 5 s
 	// Idle bounds each wait for more bytes of a body. Time that the reader spends between reads does not count.
-	// 0 means 30 s. It does not apply to Forward, whose answers may pause for as long as the origin works on them;
-	// there a peer that vanished is found by TCP keep-alive within about 75 s.
+	// 0 means 30 s. It does not apply to Forward, whose answers may pause for as long as the origin works on them:
+	// there a peer that vanished is left to TCP, which finds out within 75 s by keep-alive while nothing is being sent.
 	Idle time.Duration
 
 	Registerer prometheus.Registerer // nil registers nothing

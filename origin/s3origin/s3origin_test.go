@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -147,7 +148,9 @@ func TestBucketInHostName(t *testing.T) {
 		c.VirtualHosted = true
 		c.Dial = func(context.Context, string, string) (net.Conn, error) { t.Error("dialed"); return nil, net.ErrClosed }
 	})
-	for _, bucket := range []string{"..", ".", "a/b", "evil.example/", "a@b", "a:1", "a b", "ä", "a\r\nb", "a?b", "a#b", "a%2Fb"} {
+	for _, bucket := range []string{
+		"..", ".", "a/b", "evil.example/", "a@b", "a:1", "a b", "ä", "a\r\nb", "a?b", "a#b", "a%2Fb",
+	} {
 		var e *origin.Error
 		_, err := o.Get(t.Context(), origin.Object{Bucket: bucket, Key: "k"}, origin.GetOptions{})
 		if !errors.As(err, &e) || e.Status != 400 || e.Code != "InvalidBucketName" {
@@ -159,6 +162,59 @@ func TestBucketInHostName(t *testing.T) {
 	}
 	if _, err := o.Get(t.Context(), origin.Object{Bucket: "b"}, origin.GetOptions{}); err == nil {
 		t.Error("a read without a key would list the bucket")
+	}
+}
+
+// TestNoRequestInARequest: nothing that a path or query holds can end the request line or begin another request.
+func TestNoRequestInARequest(t *testing.T) {
+	o := newOrigin(t, "http://s3.example.com", func(c *Config) {
+		c.Dial = func(context.Context, string, string) (net.Conn, error) { t.Error("dialed"); return nil, net.ErrClosed }
+	})
+	for _, c := range []struct{ rawKey, query string }{
+		{"a b", ""}, {"a HTTP/1.1\r\nHost: x\r\n\r\nDELETE /k", ""}, {"a?acl", ""}, {"a\x00", ""}, {"a\x7f", ""}, {"%zz", ""},
+		{"%", ""}, {"k", "a=b c"}, {"k", "a\r\nX-Y: z"},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.URL.RawQuery = c.query
+		var e *origin.Error
+		if _, err := o.Forward(t.Context(), r, "bkt", c.rawKey); !errors.As(err, &e) || e.Code != "InvalidURI" {
+			t.Errorf("%q?%q: %v", c.rawKey, c.query, err)
+		}
+		if c.query == "" {
+			_, err := o.Get(t.Context(), origin.Object{Bucket: "bkt", Key: "k", Raw: c.rawKey}, origin.GetOptions{})
+			if !errors.As(err, &e) || e.Code != "InvalidURI" {
+				t.Errorf("Get %q: %v", c.rawKey, err)
+			}
+		}
+	}
+}
+
+// TestProxy: a plain-http proxy gets the absolute form, with the path as it is.
+func TestProxy(t *testing.T) {
+	s := newRawServer(t, always(lines("HTTP/1.1 200 OK", "Content-Length: 0")))
+	proxy, err := url.Parse(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOrigin(t, "http://s3.example.com", func(c *Config) { c.VirtualHosted = true })
+	// What ProxyFromEnvironment sets, which reads the environment only once per process.
+	o.transport.Proxy = http.ProxyURL(proxy)
+	o.proxied = func(u *url.URL) bool { return u.Scheme == "http" }
+	for _, key := range []string{"a+b/%2e//../", "/x"} {
+		r, err := o.Get(t.Context(), origin.Object{Bucket: "bkt", Key: "k", Raw: key}, origin.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Body.Close()
+	}
+	got := s.requests()
+	for i, want := range []string{
+		"GET http://bkt.s3.example.com/a+b/%2e//../ HTTP/1.1\r\nHost: bkt.s3.example.com\r\n",
+		"GET http://bkt.s3.example.com//x HTTP/1.1\r\nHost: bkt.s3.example.com\r\n",
+	} {
+		if !strings.HasPrefix(got[i], want) {
+			t.Errorf("%q\nwant %q", got[i], want)
+		}
 	}
 }
 
@@ -202,7 +258,9 @@ func TestRangeHeaderStaysWithin63Bits(t *testing.T) {
 		off, n int64
 		want   string
 	}{
-		{0, 1, "bytes=0-0"}, {5, 1<<63 - 1, "bytes=5-9223372036854775807"}, {1<<63 - 2, 1, "bytes=9223372036854775806-9223372036854775806"},
+		{0, 1, "bytes=0-0"},
+		{5, 1<<63 - 1, "bytes=5-9223372036854775807"},
+		{1<<63 - 2, 1, "bytes=9223372036854775806-9223372036854775806"},
 	} {
 		if got := rangeHeader(c.off, c.n); got != c.want {
 			t.Errorf("%d+%d: %s", c.off, c.n, got)
@@ -334,7 +392,8 @@ func TestProbe(t *testing.T) {
 	if err := newOrigin(t, s.url).Probe(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if head := s.requests()[0]; !strings.HasPrefix(head, "HEAD / HTTP/1.1\r\n") || strings.Contains(head, "Authorization") {
+	head := s.requests()[0]
+	if !strings.HasPrefix(head, "HEAD / HTTP/1.1\r\n") || strings.Contains(head, "Authorization") {
 		t.Error(head)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -376,7 +435,8 @@ func TestMetrics(t *testing.T) {
 	s.Put("bkt", "k", origintest.Object{Size: 1000})
 	reg := prometheus.NewPedanticRegistry()
 	o := newOrigin(t, s.url, func(c *Config) { c.Registerer = reg })
-	if n, err := testutil.GatherAndCount(reg, "ashlar_origin_requests_total", "ashlar_origin_errors_total"); err != nil || n != 22 {
+	n, err := testutil.GatherAndCount(reg, "ashlar_origin_requests_total", "ashlar_origin_errors_total")
+	if err != nil || n != 22 {
 		t.Errorf("%d series before the first request, %v", n, err)
 	}
 	r, err := o.Get(t.Context(), obj("k"), origin.GetOptions{Length: 100})

@@ -73,13 +73,7 @@ func (e endpoint) place(bucket, rawKey string) (host, path string, err error) {
 		}
 		return e.host, e.base + "/", nil
 	case !validBucket(bucket):
-		return "", "", &origin.Error{
-			Status: http.StatusBadRequest,
-			Code:   "InvalidBucketName",
-			Header: []origin.Header{{Name: "Content-Type", Value: "application/xml"}},
-			Body: []byte("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>InvalidBucketName</Code>" +
-				"<Message>The specified bucket is not valid.</Message></Error>"),
-		}
+		return "", "", badRequest("InvalidBucketName", "The specified bucket is not valid.")
 	case e.virtualHosted && hostBucket(bucket, e.scheme == "https"):
 		return bucket + "." + e.host, e.base + "/" + rawKey, nil
 	case rawKey == "":
@@ -105,6 +99,33 @@ func (o *Origin) url(host, path string) *url.URL {
 		u.Opaque = path
 	}
 	return u
+}
+
+// badRequest is the refusal of a request that must not be sent, worded as S3 would.
+func badRequest(code, message string) *origin.Error {
+	return &origin.Error{
+		Status: http.StatusBadRequest,
+		Code:   code,
+		Header: []origin.Header{{Name: "Content-Type", Value: "application/xml"}},
+		Body: []byte("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>" + code + "</Code><Message>" + message +
+			"</Message></Error>"),
+	}
+}
+
+// checkTarget refuses what would make another request of the one that is meant: a path or query that a request line
+// can't hold, and a path with a query in it.
+func checkTarget(path, query string) error {
+	for _, s := range []string{path, query} {
+		for i := range len(s) {
+			if s[i] <= ' ' || s[i] == 0x7f {
+				return badRequest("InvalidURI", "Couldn't parse the specified URI.")
+			}
+		}
+	}
+	if strings.Contains(path, "?") {
+		return badRequest("InvalidURI", "Couldn't parse the specified URI.")
+	}
+	return nil
 }
 
 // validBucket says whether a bucket name may go into a path: the letters of S3's rules past and present ("Bucket naming
@@ -185,13 +206,13 @@ func isAlnum(c byte) bool {
 func canonicalPath(path string) (string, error) {
 	decoded, err := url.PathUnescape(path) // '+' stays a plus
 	if err != nil {
-		return "", fmt.Errorf("s3origin: path: %w", err)
+		return "", badRequest("InvalidURI", "Couldn't parse the specified URI.")
 	}
 	return encode(decoded, true), nil
 }
 
-// param is one parameter of a query: as it came, and decoded by S3's rules, which net/url's differ from: '+' is a space,
-// ';' is data, a bare name has the value "".
+// param is one parameter of a query: as it came, and decoded by S3's rules, which net/url's differ from: '+' is a
+// space, ';' is data, a bare name has the value "".
 type param struct{ raw, name, value string }
 
 func parseQuery(raw string) []param {
