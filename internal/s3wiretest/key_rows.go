@@ -51,7 +51,7 @@ func (e *env) keyRows() []row {
 		{"K02-literal-plus", "lp a+b", "lp%20a+b"},
 		{"K02-percent-2B", "pp a+b", "pp%20a%2Bb"},
 		{"K02-percent-2520", "dp a%20b", "dp%20a%2520b"},
-		{"K04-percent-2F-is-a-slash", "p/q", "p%2Fq"},
+		{"K04-percent-2F-is-a-slash", "slash/q", "slash%2Fq"},
 		{"lower-case-percent", "ä/%", "%c3%a4/%25"},
 		{"needless-percent", "needless-abc", "%6eeedless-%61b%63"},
 		{"percent-dots", "up/../down", "up/%2E%2E/down"},
