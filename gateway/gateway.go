@@ -93,6 +93,9 @@ func (s Status) String() string { return [...]string{"hit", "miss", "partial", "
 // connection must be cut so that a short body never looks complete.
 var ErrInterrupted = errors.New("read interrupted")
 
+// ErrUnstable says that an object was overwritten between two looks at it, and again: the read should be tried later.
+var ErrUnstable = errors.New("object keeps changing")
+
 // Object is one opened read: info settled, conditions met, and the first block in hand. Close it. It belongs to one
 // goroutine.
 type Object struct {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ashlar-s3/ashlar/blockstore"
@@ -79,6 +80,7 @@ func (r *rig) close() {
 // checkIdle fails the test if gauges say that work is still held though no read is open.
 func (r *rig) checkIdle() {
 	r.t.Helper()
+	synctest.Wait() // fetches go on a little for readers who left
 	for _, name := range []string{"ashlar_memory_pinned_bytes", "ashlar_ahead_bytes", "ashlar_blocks_pending"} {
 		if v := r.metric(name, ""); v != 0 {
 			r.t.Errorf("%s = %v with no read open", name, v)

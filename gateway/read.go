@@ -14,7 +14,7 @@ import (
 )
 
 // This file is the read path, from top to bottom: Open settles the info (settle), checks the request against it (plan)
-// and gets the first block (block); WriteTo goes on block by block. A block is looked up in memory, else joined or
+// and gets the first block (first); WriteTo goes on block by block. A block is looked up in memory, else joined or
 // fetched (join). What a read holds at any moment is at most one block.
 
 // read is the unexported part of an Object.
@@ -43,7 +43,7 @@ const copySize = 64 << 10
 
 // Open settles the info of an object, checks the request against it, and gets the first block. Errors: what Check
 // returned; *RangeError; *origin.Error as the origin gave it; other errors of the origin package (a timeout, an
-// unusable answer); ctx.Err(). The Object is the caller's to Close; ctx governs WriteTo too.
+// unusable answer); ErrUnstable; ctx.Err(). The Object is the caller's to Close; ctx governs WriteTo too.
 func (g *Gateway) Open(ctx context.Context, r Request) (*Object, error) {
 	o := &Object{read: read{g: g, ctx: ctx, request: r, policy: g.cfg.Policy(r.Object.Bucket), gen: g.gens.of(r.Object)}}
 	if err := o.open(time.Now()); err != nil {
@@ -91,7 +91,10 @@ func (o *Object) open(began time.Time) error {
 			return nil
 		}
 		err = o.first()
-		if errors.Is(err, origin.ErrChanged) && !changed {
+		if errors.Is(err, origin.ErrChanged) {
+			if changed {
+				return fmt.Errorf("%w: %v: %v", ErrUnstable, r.Object, err)
+			}
 			// Overwritten behind the cache, and nothing has been answered yet: once more from the start, asking the
 			// origin itself.
 			changed = true
@@ -438,35 +441,6 @@ func (o *Object) groupEnd(i int64) int64 {
 
 func (o *Object) lastBlock() int64 { return (o.Offset + o.Length - 1) / o.policy.BlockSize }
 
-// stream asks for the bytes of an object that nothing pins, by one GET, and holds them against the info in use.
-func (o *Object) stream() error {
-	if o.Length == 0 {
-		return nil
-	}
-	g := o.g
-	if err := g.slots.Acquire(o.ctx, 1); err != nil {
-		return err
-	}
-	opts := origin.GetOptions{Offset: o.Offset, Length: o.Length, FirstByte: o.policy.FirstByte}
-	if !o.Partial {
-		opts.Offset, opts.Length = 0, 0
-	}
-	resp, err := g.get(o.ctx, o.request.Object, opts)
-	g.slots.Release(1) // for the headers only: a slow reader must not hold up the others' misses
-	if err != nil {
-		return err
-	}
-	o.body = resp.Body
-	if resp.NotModified || !resp.Info.SameVersion(o.Info) {
-		return fmt.Errorf("%w: %v between two requests", origin.ErrChanged, o.request.Object)
-	}
-	if resp.Offset != o.Offset || resp.Length != o.Length {
-		return fmt.Errorf("%w: asked for %v of %v, got %d bytes from %d", origin.ErrBadAnswer,
-			span{o.Offset, o.Length}, o.request.Object, resp.Length, resp.Offset)
-	}
-	return nil
-}
-
 // copyBuffers lends the memory of responses that copy.
 var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
@@ -549,27 +523,6 @@ func (o *Object) giveAhead(n int64) {
 	n = min(n, o.ahead)
 	o.ahead -= n
 	o.g.ahead.give(n)
-}
-
-// streamTo passes the body of an uncacheable object on.
-func (o *Object) streamTo(w io.Writer) (written int64, err error) {
-	buf := copyBuffers.Get().(*[copySize]byte)
-	defer copyBuffers.Put(buf)
-	for written < o.Length {
-		n, err := io.ReadAtLeast(o.body, buf[:min(copySize, o.Length-written)], 1)
-		if n > 0 {
-			m, werr := w.Write(buf[:n])
-			written += int64(m)
-			if werr != nil {
-				return written, werr
-			}
-		}
-		if err != nil && written < o.Length {
-			return written, fmt.Errorf("%w at byte %d of %v: %w", ErrInterrupted, o.Offset+written, o.request.Object,
-				o.g.bodyError(o.ctx, err))
-		}
-	}
-	return written, nil
 }
 
 // letGo gives back everything the read holds, so that it can begin again.

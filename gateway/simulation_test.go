@@ -206,10 +206,9 @@ func (s *simulation) judge(key string, obj *gateway.Object, err error, began tim
 	defer s.mu.Unlock()
 	s.reads++
 	events := s.history[key]
-	changed, there := false, false
-	for i, e := range events {
+	changed := false
+	for _, e := range events {
 		changed = changed || !e.began.Before(began)
-		there = there || e.tag != "" && (i == len(events)-1 || !events[i+1].began.Before(began.Add(-s.policy.TTL)))
 	}
 	var re *gateway.RangeError
 	if err != nil {
@@ -217,7 +216,7 @@ func (s *simulation) judge(key string, obj *gateway.Object, err error, began tim
 		switch {
 		case errors.As(err, &re), left && errors.Is(err, context.Canceled), s.faulty > 0:
 		case errors.Is(err, origin.ErrNotFound) && (changed || events[len(events)-1].tag == "" || len(events) > 1):
-		case (errors.Is(err, origin.ErrChanged) || errors.Is(err, gateway.ErrInterrupted)) && len(events) > 1:
+		case (errors.Is(err, gateway.ErrUnstable) || errors.Is(err, gateway.ErrInterrupted)) && len(events) > 1:
 		default:
 			s.t.Errorf("%s: %v (%+v)", key, err, events)
 		}
