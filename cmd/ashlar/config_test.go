@@ -141,7 +141,11 @@ format = "json"
 endpoint = "http://127.0.0.1:7070"
 region = "eu-central-1"
 virtual_hosted = true
-credentials = { source = "static", access_key = "AKIAORIGIN", secret_key = "s3cr3t-of-origin", session_token = "s3cr3t-token" }
+[origin.credentials]
+source = "static"
+access_key = "AKIAORIGIN"
+secret_key = "s3cr3t-of-origin"
+session_token = "s3cr3t-token"
 [auth]
 mode = "static"
 [[auth.keys]]
@@ -176,7 +180,8 @@ name = "logs-?"
 consistency.mode = "etag"
 `
 
-// TestCheckPrintsItsInput reads what check prints, and gets the same configuration and the same print, less the secrets.
+// TestCheckPrintsItsInput reads what check prints, and gets the same configuration and the same print, but for the
+// secrets.
 func TestCheckPrintsItsInput(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte(" s3cr3t-in-file\n"), 0o600); err != nil {
@@ -263,7 +268,16 @@ func TestFullSetsEveryKey(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	c, err := load(t, "[server]\nlisten = \"127.0.0.1:1\"\ndrain = \"1s\"\n[buckets]\nfetch_window = 2\n[[bucket]]\nname = \"a\"\n",
+	const text = `
+[server]
+listen = "127.0.0.1:1"
+drain = "1s"
+[buckets]
+fetch_window = 2
+[[bucket]]
+name = "a"
+`
+	c, err := load(t, text,
 		"ASHLAR_SERVER__LISTEN=127.0.0.1:9100",
 		"ASHLAR_SERVER__ACCESS_LOG=true",
 		"ASHLAR_SERVER__ADMIN=",
@@ -285,8 +299,8 @@ func TestEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Server.Listen != "127.0.0.1:9100" || !c.Server.AccessLog || c.Server.Admin != "" || c.Server.Drain.String() != "1s" {
-		t.Errorf("server: %+v", c.Server)
+	if s := c.Server; s.Listen != "127.0.0.1:9100" || !s.AccessLog || s.Admin != "" || s.Drain.String() != "1s" {
+		t.Errorf("server: %+v", s)
 	}
 	if c.Cache.Memory != 128*mib || c.Cache.OriginConcurrency != 9 {
 		t.Errorf("cache: %+v", c.Cache)
@@ -302,24 +316,26 @@ func TestEnvironment(t *testing.T) {
 
 func TestBadEnvironment(t *testing.T) {
 	for _, tc := range []struct{ env, want string }{
-		{"ASHLAR_SERVER__LISTN=x", "environment ASHLAR_SERVER__LISTN: unknown key; did you mean ASHLAR_SERVER__LISTEN?"},
-		{"ASHLAR_SERVER_LISTEN=x", "environment ASHLAR_SERVER_LISTEN: unknown key; did you mean ASHLAR_SERVER__LISTEN?"},
-		{"ASHLAR_server__listen=x", "environment ASHLAR_server__listen: unknown key; did you mean ASHLAR_SERVER__LISTEN?"},
-		{"ASHLAR_CONFIG=x", "environment ASHLAR_CONFIG: unknown key; names are ASHLAR_SECTION__KEY, such as ASHLAR_SERVER__LISTEN"},
-		{"ASHLAR_ADMIN_PORT=9001", "environment ASHLAR_ADMIN_PORT: unknown key"},
-		{"ASHLAR_SERVER__DOMAINS=x", "environment ASHLAR_SERVER__DOMAINS: server.domains is, or is in, a list; those can be set in the file only"},
-		{"ASHLAR_AUTH__KEYS__SECRET_KEY=s3cr3t", "environment ASHLAR_AUTH__KEYS__SECRET_KEY: auth.keys.secret_key is, or is in, a list"},
-		{"ASHLAR_SERVER__ACCESS_LOG=yes", "environment ASHLAR_SERVER__ACCESS_LOG: must be true or false"},
-		{"ASHLAR_SERVER__DRAIN=30", `environment ASHLAR_SERVER__DRAIN: "30" is not a duration`},
-		{"ASHLAR_CACHE__MEMORY=1 Gb/s", `environment ASHLAR_CACHE__MEMORY: "1 Gb/s" has an unknown unit`},
-		{"ASHLAR_CACHE__MEMORY=1 MiB", "environment ASHLAR_CACHE__MEMORY: 1 MiB is too little for blocks of 1 MiB"},
-		{"ASHLAR_CACHE__ORIGIN_CONCURRENCY=many", `environment ASHLAR_CACHE__ORIGIN_CONCURRENCY: "many" is not a whole number`},
-		{"ASHLAR_SERVER__LISTEN=0.0.0.0:9000", "environment ASHLAR_SERVER__LISTEN: 0.0.0.0:9000 can be reached from the network"},
-		{"ASHLAR_ORIGIN__CREDENTIALS__SECRET_KEY=s3cr3t", "environment ASHLAR_ORIGIN__CREDENTIALS__SECRET_KEY: secret_key would not be used"},
-		{"ASHLAR_ORIGIN__REGION=\xff", "environment ASHLAR_ORIGIN__REGION: not valid UTF-8"},
+		{"ASHLAR_SERVER__LISTN=x", "unknown key; did you mean ASHLAR_SERVER__LISTEN?"},
+		{"ASHLAR_SERVER_LISTEN=x", "unknown key; did you mean ASHLAR_SERVER__LISTEN?"},
+		{"ASHLAR_server__listen=x", "unknown key; did you mean ASHLAR_SERVER__LISTEN?"},
+		{"ASHLAR_CONFIG=x", "unknown key; names are ASHLAR_SECTION__KEY, such as ASHLAR_SERVER__LISTEN"},
+		{"ASHLAR_ADMIN_PORT=9001", "unknown key"},
+		{"ASHLAR_SERVER__DOMAINS=x", "server.domains is, or is in, a list; those can be set in the file only"},
+		{"ASHLAR_AUTH__KEYS__SECRET_KEY=s3cr3t", "auth.keys.secret_key is, or is in, a list"},
+		{"ASHLAR_SERVER__ACCESS_LOG=yes", "must be true or false"},
+		{"ASHLAR_SERVER__DRAIN=30", `"30" is not a duration`},
+		{"ASHLAR_CACHE__MEMORY=1 Gb/s", `"1 Gb/s" has an unknown unit`},
+		{"ASHLAR_CACHE__MEMORY=1 MiB", "1 MiB is too little for blocks of 1 MiB"},
+		{"ASHLAR_CACHE__ORIGIN_CONCURRENCY=many", `"many" is not a whole number`},
+		{"ASHLAR_SERVER__LISTEN=0.0.0.0:9000", "0.0.0.0:9000 can be reached from the network"},
+		{"ASHLAR_ORIGIN__CREDENTIALS__SECRET_KEY=s3cr3t", "secret_key would not be used"},
+		{"ASHLAR_ORIGIN__REGION=\xff", "not valid UTF-8"},
 	} {
+		name, _, _ := strings.Cut(tc.env, "=")
 		_, err := load(t, "", tc.env)
-		if err == nil || !strings.HasPrefix(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+		if err == nil || !strings.HasPrefix(err.Error(), "environment "+name+": "+tc.want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v, want %s", tc.env, err, tc.want)
 		} else if strings.Contains(err.Error(), "s3cr3t") {
 			t.Errorf("a secret is shown: %v", err)
@@ -340,7 +356,8 @@ func TestAnonymousBeyondLoopback(t *testing.T) {
 		if _, err := load(t, text+"[auth]\nallow_anonymous_network = true\n"); err != nil {
 			t.Errorf("%s, explicitly allowed: %v", listen, err)
 		}
-		if _, err := load(t, text+"[auth]\nmode = \"static\"\n[[auth.keys]]\naccess_key=\"a\"\nsecret_key=\"b\"\n"); err != nil {
+		keys := "[auth]\nmode = \"static\"\n[[auth.keys]]\naccess_key = \"a\"\nsecret_key = \"b\"\n"
+		if _, err := load(t, text+keys); err != nil {
 			t.Errorf("%s, with keys: %v", listen, err)
 		}
 	}
@@ -402,14 +419,16 @@ func TestSecretFiles(t *testing.T) {
 
 func TestSizesAndDurations(t *testing.T) {
 	for text, want := range map[string]Size{
-		"0": 0, "17": 17, "64 KiB": 64 << 10, "64KiB": 64 << 10, "1 gib": 1 << 30, "1MB": 1e6, "3 TB": 3e12, "5 B": 5, " 7 kb ": 7000,
+		"0": 0, "17": 17, "64 KiB": 64 << 10, "64KiB": 64 << 10, "1 gib": 1 << 30, "1MB": 1e6, "3 TB": 3e12,
+		"5 B": 5, " 7 kb ": 7000,
 	} {
 		got, err := parseSize(text)
 		if again, err2 := parseSize(got.String()); err != nil || err2 != nil || got != want || again != want {
 			t.Errorf("%q: %d, %v; printed %v, %v", text, got, err, got, err2)
 		}
 	}
-	for _, text := range []string{"", "KiB", "-1", "1.5 MiB", "1 M", "1 Mib/s", "9223372036854775808", "9000000 TiB", "0x10", "1_000"} {
+	for _, text := range []string{"", "KiB", "-1", "1.5 MiB", "1 M", "1 Mib/s", "9223372036854775808",
+		"9000000 TiB", "0x10", "1_000"} {
 		if got, err := parseSize(text); err == nil {
 			t.Errorf("%q: %d, want an error", text, got)
 		}

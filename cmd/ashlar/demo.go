@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -69,6 +68,8 @@ every byte, prints what the two reads cost, and exits with 0, or with 1 when any
 			return nil
 		case err := <-d.node.failed:
 			return err
+		case err := <-d.failed:
+			return err
 		}
 	}
 	return cmd
@@ -76,52 +77,49 @@ every byte, prints what the two reads cost, and exits with 0, or with 1 when any
 
 // demo is an S3 server with a sample bucket, and a node in front of it.
 type demo struct {
-	store  *devs3.Server
-	server *http.Server
-	origin string // URL of the store
-	node   *node
 	bucket []sample
+	store  *devs3.Server
+	origin *server    // what the store is served by
+	failed chan error // the store's listener, if it ended by itself
+	node   *node
 	notes  []string // what is other than asked for
 }
 
 // startDemo starts a demo on the addresses given, or on other ports where those are taken.
-func startDemo(ctx context.Context, listen, admin string, log *slog.Logger) (*demo, error) {
+func startDemo(ctx context.Context, listenAddr, admin string, log *slog.Logger) (*demo, error) {
 	originKey, originSecret := "origin", rand.Text()
-	d := &demo{
-		store:  devs3.New(devs3.Config{Keys: map[string]string{originKey: originSecret}, Logger: log}),
-		bucket: sampleBucket(),
-	}
-	for _, s := range d.bucket {
-		s.put(d.store)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("the sample bucket: %w", err)
-	}
-	d.origin = "http://" + l.Addr().String()
-	d.server = &http.Server{Handler: d.store, ReadHeaderTimeout: readHeaderTimeout}
-	go func() { _ = d.server.Serve(l) }()
-
 	c := defaults()
-	c.Server.Listen, c.Server.Admin, c.Server.Drain = listen, admin, Duration(5*time.Second)
-	c.Origin.Endpoint = d.origin
+	c.Server.Listen, c.Server.Admin, c.Server.Drain = listenAddr, admin, Duration(5*time.Second)
 	c.Origin.Credentials = Credentials{Source: "static", AccessKey: originKey, SecretKey: Secret(originSecret)}
 	c.Auth.Mode = "static"
 	c.Auth.Keys = []AuthKey{newAuthKey()}
 	k := &c.Auth.Keys[0]
 	k.AccessKey, k.SecretKey, k.Write, k.Delete = demoAccessKey, demoSecretKey, true, true
 	c.Cache.Memory = 256 * mib
-
-	s := &sources{}
+	s := newSources("")
 	c.validate(s)
 	c.resolve(s)
 	if len(s.problems) > 0 {
-		_ = d.server.Close()
 		p := s.problems[0]
 		return nil, badInput("demo: --%s: %s", strings.TrimPrefix(p.Key, "server."), p.Text)
 	}
+
+	d := &demo{
+		bucket: sampleBucket(),
+		failed: make(chan error, 1),
+		store:  devs3.New(devs3.Config{Keys: map[string]string{originKey: originSecret}, Logger: log}),
+	}
+	for _, s := range d.bucket {
+		s.put(d.store)
+	}
+	var err error
+	if d.origin, err = listen("the sample bucket", "127.0.0.1:0", TLS{}, log); err != nil {
+		return nil, err
+	}
+	d.origin.serve(d.store, d.failed)
+	c.Origin.Endpoint = d.origin.url()
 	if d.node, err = d.startNode(ctx, c, log); err != nil {
-		_ = d.server.Close()
+		d.origin.close()
 		return nil, err
 	}
 	return d, nil
@@ -151,7 +149,7 @@ func (d *demo) startNode(ctx context.Context, c *Config, log *slog.Logger) (*nod
 // stop ends the node, then the store.
 func (d *demo) stop() {
 	d.node.stop()
-	_ = d.server.Close()
+	d.origin.close()
 }
 
 // explain prints where everything is and what to paste. Every command works as it stands, in a POSIX shell.
@@ -165,7 +163,7 @@ func (d *demo) explain(w io.Writer) {
 		fmt.Fprintln(w, note)
 	}
 	fmt.Fprint(w, strings.NewReplacer(
-		"{ENDPOINT}", endpoint, "{ADMIN}", d.node.adminURL(), "{ORIGIN}", d.origin, "{BUCKET}", demoBucket,
+		"{ENDPOINT}", endpoint, "{ADMIN}", d.node.adminURL(), "{ORIGIN}", d.origin.url(), "{BUCKET}", demoBucket,
 		"{KEY}", demoAccessKey, "{SECRET}", demoSecretKey, "{LARGE}", d.bucket[0].key, "{PRESIGNED}", url,
 	).Replace(`
 S3 endpoint   {ENDPOINT}    (a node; 256 MiB of memory)

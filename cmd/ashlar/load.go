@@ -46,18 +46,15 @@ func loadFile(path string, environ []string, extra func(*Config, *sources)) (*Co
 // told by. The configuration is nil when the file is not TOML; otherwise values that could not be read have their
 // defaults, and the problems are in the sources, for validate and resolve to add to.
 func parse(file string, data []byte, environ []string) (*Config, *sources) {
-	l := &loader{
-		sources: sources{file: file, lines: map[string]int{}, env: map[string]string{}, bad: map[string]bool{}},
-		config:  defaults(),
-	}
+	l := &loader{sources: newSources(file), config: defaults()}
 	if len(data) > maxConfig {
 		l.fail("", "the file has %d bytes, more than a configuration can have (%v)", len(data), Size(maxConfig))
-		return nil, &l.sources
+		return nil, l.sources
 	}
 	var tree map[string]any
 	if _, err := toml.Decode(string(data), &tree); err != nil {
 		l.syntax(string(data), err)
-		return nil, &l.sources
+		return nil, l.sources
 	}
 	l.lines = linesOf(string(data))
 
@@ -69,12 +66,12 @@ func parse(file string, data []byte, environ []string) (*Config, *sources) {
 	if hasRules {
 		l.value("bucket", rules, reflect.ValueOf(&l.config.Bucket).Elem())
 	}
-	return l.config, &l.sources
+	return l.config, l.sources
 }
 
 // loader is one call of parse.
 type loader struct {
-	sources
+	*sources
 	config *Config
 }
 

@@ -37,7 +37,13 @@ type node struct {
 
 	ready  atomic.Bool // what /-/ready says
 	failed chan error  // a listener that ended by itself; one value at most
-	stops  []func()    // undo what start did; called last to first
+	stops  []step      // undo what start did; called last to first
+}
+
+// step is a part of the node that was started, and what stops it.
+type step struct {
+	name string
+	stop func()
 }
 
 // startNode starts a node. It returns when clients can connect; it does not wait for the origin, which may come up
@@ -62,7 +68,7 @@ func (n *node) start(ctx context.Context) error {
 	if n.origin, err = newOrigin(ctx, c, instance, n.registry, n.log); err != nil {
 		return err
 	}
-	n.onStop(n.origin.Close)
+	n.onStop("origin", n.origin.Close)
 
 	n.memory, err = memory.New(memory.Config{
 		Limit: int64(c.Cache.Memory), MaxBlock: int64(c.largestBlock()), Registerer: n.registry,
@@ -70,7 +76,7 @@ func (n *node) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cache.memory: %w", err)
 	}
-	n.onStop(n.memory.Close)
+	n.onStop("memory", n.memory.Close)
 
 	n.gateway, err = gateway.New(gateway.Config{
 		Origin:            n.origin,
@@ -84,7 +90,7 @@ func (n *node) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.onStop(n.gateway.Close)
+	n.onStop("gateway", n.gateway.Close)
 
 	handler, err := s3api.New(s3api.Config{
 		Gateway:    n.gateway,
@@ -109,7 +115,7 @@ func (n *node) start(ctx context.Context) error {
 			return err
 		}
 		n.admin.serve(n.adminHandler(), n.failed)
-		n.onStop(n.admin.close)
+		n.onStop("admin listener", n.admin.close)
 	}
 	if n.s3, err = listen("server.listen", c.Server.Listen, c.Server.TLS, n.log); err != nil {
 		return err
@@ -120,8 +126,8 @@ func (n *node) start(ctx context.Context) error {
 			"auth.allow_anonymous_network = true", c.Server.Listen, n.s3.addr())
 	}
 	n.s3.serve(handler, n.failed)
-	n.onStop(func() { n.s3.drain(time.Duration(c.Server.Drain)) })
-	n.onStop(func() { n.ready.Store(false) })
+	n.onStop("S3 listener", func() { n.s3.drain(time.Duration(c.Server.Drain)) })
+	n.onStop("readiness", func() { n.ready.Store(false) })
 	n.ready.Store(true)
 
 	n.lookAtOrigin()
@@ -131,14 +137,15 @@ func (n *node) start(ctx context.Context) error {
 }
 
 // onStop adds what undoes the step that was just done.
-func (n *node) onStop(f func()) { n.stops = append(n.stops, f) }
+func (n *node) onStop(name string, stop func()) { n.stops = append(n.stops, step{name, stop}) }
 
 // stop takes the node apart in the reverse order of start: readiness fails, the S3 listener closes, responses under way
 // finish (server.drain at most), the admin listener closes, fetches end, memory is given back. Also of a node that was
 // started halfway.
 func (n *node) stop() {
 	for i := len(n.stops) - 1; i >= 0; i-- {
-		n.stops[i]()
+		n.log.Debug("stopping", "part", n.stops[i].name)
+		n.stops[i].stop()
 	}
 	n.stops = nil
 }
@@ -148,7 +155,7 @@ func (n *node) stop() {
 func (n *node) lookAtOrigin() {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	done := make(chan struct{})
-	n.onStop(func() { cancel(); <-done })
+	n.onStop("look at the origin", func() { cancel(); <-done })
 	go func() {
 		defer close(done)
 		defer cancel()
@@ -179,16 +186,9 @@ func (n *node) originTLS() bool {
 func newOrigin(ctx context.Context, c *Config, instance string, reg prometheus.Registerer, log *slog.Logger) (
 	*s3origin.Origin, error) {
 
-	cr := c.Origin.Credentials
-	credentials := s3origin.Credentials{
-		Source: cr.Source, AccessKey: cr.AccessKey, SecretKey: string(cr.Secret), SessionToken: string(cr.SessionToken),
-	}
-	if cr.Profile != "" {
-		shared, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(cr.Profile))
-		if err != nil {
-			return nil, badInput("origin.credentials.profile: %w", err)
-		}
-		credentials.Provider = shared.Credentials
+	credentials, err := c.Origin.Credentials.forOrigin(ctx)
+	if err != nil {
+		return nil, badInput("origin.credentials.profile: %w", err)
 	}
 	o, err := s3origin.New(ctx, s3origin.Config{
 		Endpoint:      c.Origin.Endpoint,
@@ -202,6 +202,21 @@ func newOrigin(ctx context.Context, c *Config, instance string, reg prometheus.R
 	})
 	if err != nil {
 		return nil, badInput("origin: %w", err)
+	}
+	return o, nil
+}
+
+// forOrigin returns the credentials in the words of s3origin. The error is of the profile.
+func (c *Credentials) forOrigin(ctx context.Context) (s3origin.Credentials, error) {
+	o := s3origin.Credentials{
+		Source: c.Source, AccessKey: c.AccessKey, SecretKey: string(c.Secret), SessionToken: string(c.SessionToken),
+	}
+	if c.Profile != "" {
+		shared, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(c.Profile))
+		if err != nil {
+			return o, err
+		}
+		o.Provider = shared.Credentials
 	}
 	return o, nil
 }

@@ -53,6 +53,10 @@ type sources struct {
 	problems Problems
 }
 
+func newSources(file string) *sources {
+	return &sources{file: file, lines: map[string]int{}, env: map[string]string{}, bad: map[string]bool{}}
+}
+
 // set says whether the file or the environment gave the value at path.
 func (s *sources) set(path string) bool {
 	_, inEnv := s.env[path]

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
+	"os"
 	"os/signal"
 	"runtime/debug"
 	"syscall"
@@ -91,7 +91,7 @@ func newLogger(w io.Writer, c Log) *slog.Logger {
 // the budget less the blocks and less a margin for stacks, binary and the kernel's share, but always room for what
 // cache.info_memory asks for. GOMEMLIMIT, when set, wins.
 func (c *Config) limitHeap() {
-	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
+	if _, set := os.LookupEnv("GOMEMLIMIT"); !set {
 		debug.SetMemoryLimit(c.heapLimit())
 	}
 }
@@ -137,6 +137,10 @@ func (c *Config) findCredentials(ctx context.Context, s *sources) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
+	if _, err := c.Origin.Credentials.forOrigin(ctx); err != nil {
+		s.fail("origin.credentials.profile", "%v", err)
+		return ""
+	}
 	o, err := newOrigin(ctx, c, "", nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		s.fail("origin", "%v", err)

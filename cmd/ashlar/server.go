@@ -37,8 +37,11 @@ type server struct {
 	http     *http.Server
 	tls      bool
 	log      *slog.Logger
-	handlers sync.WaitGroup // running handlers
-	done     chan struct{}  // closed when the accept loop has ended
+	done     chan struct{} // closed when the accept loop has ended
+
+	mu       sync.Mutex     // no handler begins after closed was set
+	closed   bool           // guarded by mu
+	handlers sync.WaitGroup // running handlers; Add with mu held
 }
 
 // listen binds an address that the configuration gives under key. Nothing is answered before serve.
@@ -100,7 +103,9 @@ func listenError(key, addr string, err error) error {
 func (s *server) serve(h http.Handler, failed chan<- error) {
 	s.done = make(chan struct{})
 	s.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.handlers.Add(1)
+		if !s.begin() {
+			panic(http.ErrAbortHandler)
+		}
 		defer s.handlers.Done()
 		h.ServeHTTP(w, r)
 	})
@@ -121,6 +126,16 @@ func (s *server) serve(h http.Handler, failed chan<- error) {
 	}()
 }
 
+// begin counts a handler, unless the server is closed.
+func (s *server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.handlers.Add(1)
+	}
+	return !s.closed
+}
+
 // drain stops accepting, lets responses finish for as long as d, then cuts what is left. It returns when no handler is
 // running.
 func (s *server) drain(d time.Duration) {
@@ -132,7 +147,7 @@ func (s *server) drain(d time.Duration) {
 	s.close()
 }
 
-// close cuts all connections off.
+// close cuts all connections off and waits for the handlers, so that what they use can be taken apart.
 func (s *server) close() {
 	_ = s.listener.Close()
 	_ = s.http.Close()
@@ -140,6 +155,9 @@ func (s *server) close() {
 		return
 	}
 	<-s.done
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
 	ended := make(chan struct{})
 	go func() {
 		s.handlers.Wait()

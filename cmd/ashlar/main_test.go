@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// reexec makes the test binary behave as ashlar itself, for tests of signals and exit codes. (The name does not begin
+// with ASHLAR_, since such a variable is refused when it names no key.)
+const reexec = "RUN_AS_ASHLAR"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(reexec) != "" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// runFor runs a command line and returns what it did.
+func runFor(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+	var out, errOut bytes.Buffer
+	code = run(ctx, args, nil, &out, &errOut)
+	return code, out.String(), errOut.String()
+}
+
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestExitCodes(t *testing.T) {
+	good := writeFile(t, "good.toml", "[origin]\ncredentials = { source = \"anonymous\" }\n")
+	bad := writeFile(t, "bad.toml", "[server]\nlisten = 1\n")
+	for _, tc := range []struct {
+		args           string
+		code           int
+		stdout, stderr string // parts of
+	}{
+		{"", 2, "", "a command is missing"},
+		{"help", 0, "ashlar demo", ""},
+		{"--help", 0, "ashlar serve --config FILE", ""},
+		{"help serve", 0, "SIGTERM", ""},
+		{"serve --help", 0, "--config FILE", ""},
+		{"check -h", 0, "secrets not", ""},
+		{"demo --help", 0, "(default 127.0.0.1:9000)", ""},
+		{"version --help", 0, "Go release", ""},
+		{"version", 0, "ashlar ", ""},
+		{"--version", 0, "ashlar ", ""},
+		{"srve", 2, "", `unknown command "srve"; did you mean "serve"?`},
+		{"frobnicate", 2, "", "the commands are serve, check, demo, version"},
+		{"help frobnicate", 2, "", "unknown command"},
+		{"serve", 2, "", "serve needs --config FILE"},
+		{"check", 2, "", "check needs --config FILE"},
+		{"serve --config", 2, "", "flag needs an argument"},
+		{"serve --confg x", 2, "", "flag provided but not defined: -confg (ashlar serve --help lists the flags)"},
+		{"serve x.toml", 2, "", `unexpected argument "x.toml"`},
+		{"serve --config no-such.toml", 2, "", "open no-such.toml: no such file or directory; name an existing file"},
+		{"check --config " + bad, 2, "", bad + ":2: server.listen: must be a string, not a number\n"},
+		{"serve --config " + bad, 2, "", bad + ":2: server.listen: must be a string, not a number\n"},
+		{"check --config " + good, 0, "Origin: not signed.", ""},
+		{"demo --listen nonsense", 2, "", `demo: --listen: "nonsense" is not host:port`},
+	} {
+		code, stdout, stderr := runFor(t.Context(), strings.Fields(tc.args)...)
+		if code != tc.code || !strings.Contains(stdout, tc.stdout) || !strings.Contains(stderr, tc.stderr) {
+			t.Errorf("ashlar %s: code %d, stdout %q, stderr %q", tc.args, code, stdout, stderr)
+		}
+		if (code == 0) != (stderr == "") || (tc.stdout == "") != (stdout == "") {
+			t.Errorf("ashlar %s: success belongs to stdout and failure to stderr: %q, %q", tc.args, stdout, stderr)
+		}
+	}
+}
+
+// TestHelpIsReadable keeps the help within a terminal.
+func TestHelpIsReadable(t *testing.T) {
+	for _, args := range []string{"help", "help serve", "help check", "help demo", "help version"} {
+		_, out, _ := runFor(t.Context(), strings.Fields(args)...)
+		for line := range strings.Lines(out) {
+			if len(line) > 121 || strings.Contains(line, "\t") {
+				t.Errorf("%s: %q", args, line)
+			}
+		}
+	}
+}
+
+// TestCheckResolvesCredentials: check finds the credentials that serve would use, says whose they are, and shows none.
+func TestCheckResolvesCredentials(t *testing.T) {
+	// The chain of the AWS SDK, cut to what this test gives it.
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE",
+		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+		"AWS_ROLE_ARN", "AWS_CONTAINER_AUTHORIZATION_TOKEN"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", writeFile(t, "credentials",
+		"[work]\naws_access_key_id = AKIAPROFILE\naws_secret_access_key = s3cr3t\n"))
+	t.Setenv("AWS_CONFIG_FILE", writeFile(t, "config", ""))
+
+	chain := writeFile(t, "chain.toml", "[origin]\nendpoint = \"http://127.0.0.1:1\"\n")
+	code, out, errOut := runFor(t.Context(), "check", "--config", chain)
+	if code != 2 || out != "" || !strings.HasPrefix(errOut, chain+":1: origin.credentials.source: ") {
+		t.Errorf("no credentials: code %d, %q, %q", code, out, errOut)
+	}
+
+	t.Setenv("AWS_ACCESS_KEY_ID", "AKIAENV")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "s3cr3t")
+	code, out, errOut = runFor(t.Context(), "check", "--config", chain)
+	if code != 0 || !strings.Contains(out, "Origin: access key AKIAENV, from EnvConfigCredentials") || errOut != "" {
+		t.Errorf("environment: code %d, %q, %q", code, out, errOut)
+	}
+	profile := writeFile(t, "profile.toml", "[origin.credentials]\nprofile = \"work\"\n")
+	code, out2, errOut := runFor(t.Context(), "check", "--config", profile)
+	if code != 0 || !strings.Contains(out2, "access key AKIAPROFILE") || errOut != "" {
+		t.Errorf("profile: code %d, %q, %q", code, out2, errOut)
+	}
+	if strings.Contains(out+out2, "s3cr3t") {
+		t.Errorf("a secret is shown: %s%s", out, out2)
+	}
+	none := writeFile(t, "none.toml", "[origin]\ncredentials.profile = \"play\"\n")
+	if code, _, errOut = runFor(t.Context(), "check", "--config", none); code != 2 ||
+		!strings.HasPrefix(errOut, none+":2: origin.credentials.profile: ") || !strings.Contains(errOut, "play") {
+		t.Errorf("no such profile: code %d, %q", code, errOut)
+	}
+}

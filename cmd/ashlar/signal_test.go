@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ashlar-s3/ashlar/internal/devs3"
+)
+
+// process is ashlar in a process of its own.
+type process struct {
+	*exec.Cmd
+	url string // of the S3 listener
+	log *bufio.Scanner
+}
+
+// startProcess runs this test binary as "ashlar serve", in front of an origin.
+func startProcess(t *testing.T, origin string) *process {
+	t.Helper()
+	file := writeFile(t, "a.toml", fmt.Sprintf("[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"\"\n"+
+		"[cache]\nmemory = \"64 MiB\"\n"+
+		"[origin]\nendpoint = %q\ncredentials = { source = \"anonymous\" }\n", origin))
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Cmd: exec.Command(self, "serve", "--config", file)}
+	p.Env = append(os.Environ(), reexec+"=1")
+	stderr, err := p.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Process.Kill() })
+	p.log = bufio.NewScanner(stderr)
+	line := p.waitFor(t, "msg=serving")
+	_, rest, _ := strings.Cut(line, "listen=")
+	p.url, _, _ = strings.Cut(rest, " ")
+	return p
+}
+
+// waitFor reads the log up to a line with part in it.
+func (p *process) waitFor(t *testing.T, part string) string {
+	t.Helper()
+	var seen []string
+	for p.log.Scan() {
+		if strings.Contains(p.log.Text(), part) {
+			return p.log.Text()
+		}
+		seen = append(seen, p.log.Text())
+	}
+	t.Fatalf("no %q in the log: %q", part, seen)
+	return ""
+}
+
+func TestSignals(t *testing.T) {
+	store := devs3.New(devs3.Config{})
+	store.PutGenerated("bucket", "k", 48<<20, 1)
+	origin := httptest.NewServer(store)
+	defer origin.Close()
+
+	t.Run("one", func(t *testing.T) {
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+			p := startProcess(t, origin.URL)
+			if err := p.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			p.waitFor(t, "msg=stopped")
+			if err := p.Wait(); err != nil {
+				t.Errorf("%v: %v, want exit code 0", sig, err)
+			}
+		}
+	})
+	t.Run("two", func(t *testing.T) {
+		p := startProcess(t, origin.URL)
+		resp, err := client(t).Get(p.url + "/bucket/k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		addr := strings.TrimPrefix(p.url, "http://")
+		eventually(t, "the listener closes", func() bool {
+			conn, err := net.Dial("tcp", addr)
+			if err == nil {
+				_ = conn.Close()
+			}
+			return err != nil
+		})
+		if err := p.Process.Signal(syscall.SIGTERM); err != nil { // the response is still under way
+			t.Fatal(err)
+		}
+		var exit *exec.ExitError
+		if err := p.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+			t.Errorf("%v, want death by the second signal", err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err == nil {
+			t.Error("the response looks complete")
+		}
+	})
+}
