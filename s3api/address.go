@@ -71,7 +71,7 @@ func (h hosts) bucket(host string) string {
 	if len(h) == 0 {
 		return ""
 	}
-	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") { // the colons of an IPv6 literal stay
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") { // an IPv6 literal keeps its colons
 		host = host[:i]
 	}
 	host = strings.TrimSuffix(host, ".")
@@ -127,8 +127,8 @@ func (h hosts) resolve(host, rawPath string) (address, error) {
 	return a, nil
 }
 
-// validBucket checks a name by S3's rules for general purpose buckets. It keeps names out that would mean something else
-// in a host name or a path; "-" and all that is below "/-/" is too short to be one.
+// validBucket checks a name by S3's rules for general purpose buckets. It keeps names out that would mean something
+// else in a host name or a path; "-" and all that is below "/-/" is too short to be one.
 func validBucket(name string) bool {
 	if len(name) < 3 || len(name) > 63 {
 		return false

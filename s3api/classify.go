@@ -87,10 +87,10 @@ func (o *operation) takes(name string) bool {
 	return false
 }
 
-// classify tells the operation of a request, nil where S3 has none of its method. Where a parameter is not known, or two
-// sub-resources are named, the request is one of otherOperations. The one exception is for reads of an object: S3 ignores
-// parameters that it doesn't know, and where one has a value, so that it is no sub-resource, a reader may send it. Such a
-// read is not answered from blocks, though.
+// classify tells the operation of a request, nil where S3 has none of its method. Where a parameter is not known, or
+// two sub-resources are named, the request is one of otherOperations. The one exception is for reads of an object: S3
+// ignores parameters that it doesn't know, and where one has a value, so that it is no sub-resource, a reader may send
+// it. Such a read is not answered from blocks, though.
 func (t *table) classify(method string, at level, q sigv4.Query, a *amz) *operation {
 	other := &otherOperations[at]
 	levels := t.groups[method]
@@ -217,8 +217,8 @@ func (a *amz) see(name, value string) {
 	}
 }
 
-// parseCopySource reads x-amz-copy-source: bucket and key, percent-encoded as one, with a slash in front or without, and
-// perhaps a version. Sources that are named by an ARN have no bucket that rights could be looked up for.
+// parseCopySource reads x-amz-copy-source: bucket and key, percent-encoded as one, with a slash in front or without,
+// and perhaps a version. Sources that are named by an ARN have no bucket that rights could be looked up for.
 func parseCopySource(value string) (origin.Object, bool) {
 	raw, query, _ := strings.Cut(value, "?")
 	s, err := sigv4.DecodePath(raw)

@@ -54,8 +54,8 @@ func (c *conditions) none() bool {
 	return c.ifMatch == "" && c.ifNoneMatch == "" && c.modifiedSince.IsZero() && c.unmodifiedSince.IsZero() && !c.hasRange
 }
 
-// check decides the conditions against info, and says which range remains of rng. The error is an *Error with status 412
-// or an *errNotModified.
+// check decides the conditions against info, and says which range remains of rng. The error is an *Error with status
+// 412 or an *errNotModified.
 func (c *conditions) check(info *origin.Info, rng gateway.Range) (gateway.Range, error) {
 	known := !info.Modified.IsZero()
 	switch {

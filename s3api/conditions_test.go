@@ -21,8 +21,10 @@ func testInfo() *origin.Info {
 			{Name: "Expires", Value: "Thu, 01 Dec 2033 16:00:00 GMT"}, {Name: "X-Amz-Meta-Two", Value: "1"},
 			{Name: "X-Amz-Meta-Two", Value: "2"},
 		},
-		Volatile:  []origin.Header{{Name: "X-Amz-Storage-Class", Value: "STANDARD_IA"}},
-		Checksums: []origin.Header{{Name: "X-Amz-Checksum-Crc32", Value: "AAAAAA=="}, {Name: "X-Amz-Checksum-Type", Value: "FULL_OBJECT"}},
+		Volatile: []origin.Header{{Name: "X-Amz-Storage-Class", Value: "STANDARD_IA"}},
+		Checksums: []origin.Header{
+			{Name: "X-Amz-Checksum-Crc32", Value: "AAAAAA=="}, {Name: "X-Amz-Checksum-Type", Value: "FULL_OBJECT"},
+		},
 	}
 }
 

@@ -51,8 +51,8 @@ var (
 	errLoop = &Error{Status: 508, Code: "LoopDetected",
 		Message: "The request came back to this instance: its origin leads to itself."}
 	errChunked = &Error{Status: 501, Code: "NotImplemented",
-		Message: "Uploads in aws-chunked encoding are not implemented. Send the body with Content-Length and its SHA-256 or " +
-			"UNSIGNED-PAYLOAD in x-amz-content-sha256."}
+		Message: "Uploads in aws-chunked encoding are not implemented. Send the body with Content-Length and its SHA-256 " +
+			"or UNSIGNED-PAYLOAD in x-amz-content-sha256."}
 	errPostForm = &Error{Status: 501, Code: "NotImplemented", Message: "Uploads by HTML form are not implemented."}
 	errPlainSSE = &Error{Status: 400, Code: "InvalidRequest",
 		Message: "Requests specifying Server Side Encryption with Customer provided keys must be made over a secure " +
@@ -66,7 +66,8 @@ var (
 		Message: "The XML you provided was not well-formed or did not validate against our published schema"}
 	errIncompleteBody = &Error{Status: 400, Code: "IncompleteBody",
 		Message: "You did not provide the number of bytes specified by the Content-Length HTTP header"}
-	errInternal = &Error{Status: 500, Code: "InternalError", Message: "We encountered an internal error. Please try again."}
+	errInternal = &Error{Status: 500, Code: "InternalError",
+		Message: "We encountered an internal error. Please try again."}
 )
 
 func errBucketName(name string) *Error {
@@ -198,6 +199,7 @@ func (x *exchange) fail(err error) {
 		return
 	}
 	refusal := x.refusal(err)
+	x.identify()
 	if refusal.Status >= 500 {
 		x.warn("request failed", refusal)
 	}
@@ -226,12 +228,11 @@ func (x *exchange) passOn(e *origin.Error) {
 
 // writeError sends an error as S3 does.
 func (x *exchange) writeError(e *Error) {
-	h := x.w.Header()
 	for _, l := range e.Header {
-		h[l.Name] = []string{l.Value}
+		x.set(l.Name, l.Value)
 	}
-	h["Content-Type"] = []string{"application/xml"}
-	delete(h, "Content-Encoding")
+	x.set("Content-Type", "application/xml")
+	delete(x.w.Header(), "Content-Encoding")
 	x.identify()
 	if x.r.Method == http.MethodHead {
 		x.begin(e.Status, -1)

@@ -88,13 +88,14 @@ func (x *exchange) forward() error {
 // relay is begin for an answer that has its length among its headers, or has none.
 func (x *exchange) relay(status int) {
 	x.identify()
-	x.w.Header()["X-Ashlar-Cache"] = []string{x.cache}
+	x.set("X-Ashlar-Cache", x.cache)
 	x.status = status
 	x.w.WriteHeader(status)
 }
 
-// copyBody passes the body of an answer on, piece by piece as it arrives. before is called ahead of each piece: an answer
-// of 200 can begin long before the write has taken effect (CompleteMultipartUpload, CopyObject), and ends after it.
+// copyBody passes the body of an answer on, piece by piece as it arrives. before is called ahead of each piece: an
+// answer of 200 can begin long before the write has taken effect (CompleteMultipartUpload, CopyObject), and ends after
+// it.
 func (x *exchange) copyBody(answer *http.Response, before func()) error {
 	buf := x.h.buffers.Get().(*[copyBuffer]byte)
 	defer x.h.buffers.Put(buf)

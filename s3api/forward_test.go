@@ -190,7 +190,7 @@ func TestSlowCompletion(t *testing.T) {
 
 func TestBrokenAnswerIsCut(t *testing.T) {
 	for _, length := range []int64{-1, 100} {
-		h := newHandler(t, Config{Forward: forwardFunc(func(context.Context, *http.Request, string, string) (*http.Response, error) {
+		h := newHandler(t, Config{Forward: forwardAs(func() (*http.Response, error) {
 			r := answer(200, "")
 			r.ContentLength = length
 			if length > 0 {
@@ -260,7 +260,7 @@ func TestDeleteObjectsBodies(t *testing.T) {
 // A key that is limited to a prefix deletes nothing outside of it.
 func TestDeleteObjectsWithinPrefix(t *testing.T) {
 	forwarded := 0
-	h := newHandler(t, Config{Forward: forwardFunc(func(context.Context, *http.Request, string, string) (*http.Response, error) {
+	h := newHandler(t, Config{Forward: forwardAs(func() (*http.Response, error) {
 		forwarded++
 		return answer(200, "ok"), nil
 	})})
@@ -274,7 +274,7 @@ func TestDeleteObjectsWithinPrefix(t *testing.T) {
 }
 
 func TestAnonymousWritesOnlyWhereConfigured(t *testing.T) {
-	forward := forwardFunc(func(context.Context, *http.Request, string, string) (*http.Response, error) {
+	forward := forwardAs(func() (*http.Response, error) {
 		return answer(200, ""), nil
 	})
 	closed, open := newHandler(t, Config{Forward: forward}), newHandler(t, Config{Forward: forward, Auth: writable()})
@@ -297,9 +297,11 @@ func TestForwardErrors(t *testing.T) {
 		err    error
 		status int
 	}{
-		{errors.New("dial: refused"), 503}, {fmt.Errorf("x: %w", origin.ErrTimeout), 503}, {fmt.Errorf("x: %w", origin.ErrBadAnswer), 502},
+		{errors.New("dial: refused"), 503},
+		{fmt.Errorf("x: %w", origin.ErrTimeout), 503},
+		{fmt.Errorf("x: %w", origin.ErrBadAnswer), 502},
 	} {
-		h := newHandler(t, Config{Forward: forwardFunc(func(context.Context, *http.Request, string, string) (*http.Response, error) {
+		h := newHandler(t, Config{Forward: forwardAs(func() (*http.Response, error) {
 			return nil, c.err
 		})})
 		r := ask(h, "GET /bucket", "")

@@ -183,8 +183,8 @@ func (h *Handler) serve(x *exchange) error {
 	return x.forward()
 }
 
-// serveProbe answers the health checks, which are nobody's objects: a bucket can't be called "-". Requests to a bucket's
-// own host name are not theirs.
+// serveProbe answers the health checks, which are nobody's objects: a bucket can't be called "-". Requests to a
+// bucket's own host name are not theirs.
 func (h *Handler) serveProbe(w http.ResponseWriter, r *http.Request) bool {
 	if !strings.HasPrefix(r.RequestURI, "/-/") || h.hosts.bucket(r.Host) != "" {
 		return false
@@ -244,6 +244,10 @@ type exchange struct {
 	cache      string // X-Ashlar-Cache, "" where it does not apply
 	status     int    // of the answer, 0 until headers are out
 	written    int64  // bytes of the body so far
+
+	// Values of headers of the answer: each needs a slice, and they are parts of one.
+	values []string
+	room   [20]string
 }
 
 // statusClientGone stands in logs and metrics for a request whose client left before it was answered. It is never sent.
@@ -303,21 +307,30 @@ func (x *exchange) identify() {
 		id[2*i], id[2*i+1] = upper[b>>4], upper[b&15]
 	}
 	x.id, x.hostID = string(id[:]), base64.StdEncoding.EncodeToString(raw[:])
-	ids := [2]string{x.id, x.hostID}
-	h["X-Amz-Request-Id"], h["X-Amz-Id-2"] = ids[0:1:1], ids[1:2:2]
+	x.set("X-Amz-Request-Id", x.id)
+	x.set("X-Amz-Id-2", x.hostID)
+}
+
+// set sets a header of the answer. name is canonical.
+func (x *exchange) set(name, value string) {
+	if x.values == nil {
+		x.values = x.room[:0]
+	}
+	x.values = append(x.values, value)
+	n := len(x.values)
+	x.w.Header()[name] = x.values[n-1 : n : n]
 }
 
 // begin sends the status and the headers set so far. length is that of the body, or -1 where it isn't said.
 func (x *exchange) begin(status int, length int64) {
 	x.identify()
-	h := x.w.Header()
 	if length >= 0 {
-		h["Content-Length"] = []string{formatInt(length)}
+		x.set("Content-Length", formatInt(length))
 	} else {
-		delete(h, "Content-Length")
+		delete(x.w.Header(), "Content-Length")
 	}
 	if x.cache != "" {
-		h["X-Ashlar-Cache"] = []string{x.cache}
+		x.set("X-Ashlar-Cache", x.cache)
 	}
 	x.status = status
 	x.w.WriteHeader(status)

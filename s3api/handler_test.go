@@ -35,8 +35,8 @@ func TestProbes(t *testing.T) {
 		line   string
 		status int
 	}{
-		{"GET /-/health", 200}, {"HEAD /-/health", 200}, {"GET /-/ready", 503}, {"GET /-/health?x=y", 200}, {"POST /-/health", 405},
-		{"GET /-/other", 400}, {"POST /-/invalidate", 400},
+		{"GET /-/health", 200}, {"HEAD /-/health", 200}, {"GET /-/ready", 503}, {"GET /-/health?x=y", 200},
+		{"POST /-/health", 405}, {"GET /-/other", 400}, {"POST /-/invalidate", 400},
 	} {
 		if r := ask(h, c.line, ""); r.StatusCode != c.status {
 			t.Errorf("%s: %d, want %d", c.line, r.StatusCode, c.status)
@@ -54,8 +54,9 @@ func TestProbes(t *testing.T) {
 func TestLoopIsRefused(t *testing.T) {
 	h := newHandler(t, Config{InstanceID: "1", Gateway: testReader(t, nil)})
 	for via, status := range map[string]int{
-		"1.1 ashlar-1": 508, "1.1 ashlar-10": 200, "1.1 ashlar-2, 1.1 ashlar-1": 508, "1.1 ashlar-2,1.0 ashlar-1 (cached)": 508,
-		"ashlar-1": 200, "1.1 varnish": 200,
+		"1.1 ashlar-1": 508, "1.1 ashlar-10": 200, "1.1 ashlar-2, 1.1 ashlar-1": 508,
+		"1.1 ashlar-2,1.0 ashlar-1 (cached)": 508,
+		"ashlar-1":                           200, "1.1 varnish": 200,
 	} {
 		if r := ask(h, "HEAD /bucket/k", "", "Via", via); r.StatusCode != status {
 			t.Errorf("Via %q: %d, want %d", via, r.StatusCode, status)
@@ -157,8 +158,8 @@ func serve(t *testing.T, h http.Handler) *httptest.Server {
 	return s
 }
 
-// Refusals are the same whether an object is cached, exists, or does not, and nothing is read or forwarded for them: P10,
-// A04, A05.
+// Refusals are the same whether an object is cached, exists, or does not, and nothing is read or forwarded for them:
+// P10, A04, A05.
 func TestRefusalsRevealNothing(t *testing.T) {
 	f := &fakeReader{}
 	h := newHandler(t, Config{Gateway: f, Auth: staticAuth(), Region: "us-east-1"})
@@ -214,13 +215,13 @@ func TestRefusalsRevealNothing(t *testing.T) {
 func TestSignedReadsAndOverrides(t *testing.T) {
 	h := newHandler(t, Config{Gateway: testReader(t, nil), Auth: staticAuth()})
 	s := serve(t, h)
-	r := do(t, s, signed(t, "READER", "GET", s.URL+"/bucket/k?response-content-type=text%2Fhtml&response-content-disposition=a", "",
-		"Range", "bytes=1-3"))
+	overridden := s.URL + "/bucket/k?response-content-type=text%2Fhtml"
+	r := do(t, s, signed(t, "READER", "GET", overridden+"&response-content-disposition=a", "", "Range", "bytes=1-3"))
 	if body := want(t, r, 206, ""); body != "123" || r.Header.Get("Content-Type") != "text/html" ||
 		r.Header.Get("Content-Disposition") != "a" {
 		t.Errorf("%q %v", body, r.Header)
 	}
-	r = do(t, s, signed(t, "READER", "GET", s.URL+"/bucket/k?response-content-type=text%2Fhtml", "", "If-None-Match", `"abc"`))
+	r = do(t, s, signed(t, "READER", "GET", overridden, "", "If-None-Match", `"abc"`))
 	if want(t, r, 304, ""); r.Header.Get("Content-Type") != "" {
 		t.Errorf("304: %v", r.Header)
 	}
@@ -301,7 +302,7 @@ func TestPanicIsAnswered(t *testing.T) {
 }
 
 func TestPanicAfterHeadersCutsTheConnection(t *testing.T) {
-	h := newHandler(t, Config{Forward: forwardFunc(func(context.Context, *http.Request, string, string) (*http.Response, error) {
+	h := newHandler(t, Config{Forward: forwardAs(func() (*http.Response, error) {
 		r := answer(200, "")
 		r.ContentLength = -1
 		r.Body = io.NopCloser(io.MultiReader(strings.NewReader("half"), panicReader{}))
@@ -357,7 +358,9 @@ func TestMetrics(t *testing.T) {
 	want(t, ask(h, "GET /bucket/k", ""), 200, "")
 	want(t, ask(h, "GET /bucket/k", "", "Range", "bytes=0-9"), 206, "")
 	want(t, ask(h, "GET /Bucket/k", ""), 400, "")
-	for labels, n := range map[[2]string]float64{{"GetObject", "200"}: 1, {"GetObject", "206"}: 1, {"Invalid", "400"}: 1, {"GetObject", "404"}: 0} {
+	for labels, n := range map[[2]string]float64{
+		{"GetObject", "200"}: 1, {"GetObject", "206"}: 1, {"Invalid", "400"}: 1, {"GetObject", "404"}: 0,
+	} {
 		if got := testutil.ToFloat64(h.metrics.requests.WithLabelValues(labels[0], labels[1])); got != n {
 			t.Errorf("%v: %v, want %v", labels, got, n)
 		}
@@ -377,7 +380,7 @@ func TestAccessLogHoldsNoSecrets(t *testing.T) {
 	var logs bytes.Buffer
 	h := newHandler(t, Config{
 		Gateway: testReader(t, nil), AccessLog: true, Logger: slog.New(slog.NewJSONHandler(&logs, nil)), Auth: staticAuth(),
-		OriginTLS: true, Forward: forwardFunc(func(context.Context, *http.Request, string, string) (*http.Response, error) {
+		OriginTLS: true, Forward: forwardAs(func() (*http.Response, error) {
 			return nil, errors.New("refused")
 		}),
 	})
@@ -389,8 +392,10 @@ func TestAccessLogHoldsNoSecrets(t *testing.T) {
 	want(t, do(t, s, r), 503, "")
 	s.Close() // the line is written after the answer
 	line := logs.String()
-	for _, part := range []string{`"method":"GET"`, `"bucket":"bucket"`, `"key":"k"`, `"status":503`, `"access_key":"READER"`,
-		`"operation":"GetObject"`, `"request_id":"`} {
+	for _, part := range []string{
+		`"method":"GET"`, `"bucket":"bucket"`, `"key":"k"`, `"status":503`, `"access_key":"READER"`,
+		`"operation":"GetObject"`, `"request_id":"`,
+	} {
 		if !strings.Contains(line, part) {
 			t.Errorf("no %s in %s", part, line)
 		}
@@ -417,13 +422,13 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 func (l *pipeListener) Close() error   { close(l.done); return nil }
 func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// P06: a client that doesn't read is cut off, in time that follows from what it was sent. Where it reads in the end, all
-// is well.
+// P06: a client that doesn't read is cut off, in time that follows from what it was sent. Where it reads in the end,
+// all is well.
 func TestStuckClientIsCut(t *testing.T) {
 	for _, patient := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			ended := make(chan error, 1)
-			h := newHandler(t, Config{Forward: forwardFunc(func(context.Context, *http.Request, string, string) (*http.Response, error) {
+			h := newHandler(t, Config{Forward: forwardAs(func() (*http.Response, error) {
 				return &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: 1 << 20,
 					Body: &endReader{Reader: io.LimitReader(zeroes{}, 1<<20), ended: ended}}, nil
 			})})
@@ -443,7 +448,8 @@ func TestStuckClientIsCut(t *testing.T) {
 			}
 			<-ended
 			took := time.Since(begin)
-			if limit := writePatience + copyBuffer*time.Second/writeRate; patient && took > 30*time.Second || !patient && took != limit {
+			limit := writePatience + copyBuffer*time.Second/writeRate
+			if patient && took > 30*time.Second || !patient && took != limit {
 				t.Errorf("patient %v: ended after %v, limit %v", patient, took, limit)
 			}
 			client.Close()

@@ -87,8 +87,8 @@ func testReader(t testing.TB, change func(*gateway.Policy, *origintest.Object)) 
 	o := origintest.New()
 	info := testInfo()
 	object := origintest.Object{
-		Data: []byte(strings.Repeat("0123456789", 60)), ETag: info.ETag, LastModified: info.Modified, VersionID: info.VersionID,
-		Headers: info.Headers, Volatile: info.Volatile, Checksums: info.Checksums,
+		Data: []byte(strings.Repeat("0123456789", 60)), ETag: info.ETag, LastModified: info.Modified,
+		VersionID: info.VersionID, Headers: info.Headers, Volatile: info.Volatile, Checksums: info.Checksums,
 	}
 	return newEngine(t, o, func(p *gateway.Policy) {
 		if change != nil {
@@ -98,11 +98,21 @@ func testReader(t testing.TB, change func(*gateway.Policy, *origintest.Object)) 
 	})
 }
 
+// failingReader fails every read.
+func failingReader(err error) *fakeReader {
+	return &fakeReader{open: func(gateway.Request) (*gateway.Object, error) { return nil, err }}
+}
+
 // forwardFunc is a Forwarder.
 type forwardFunc func(ctx context.Context, r *http.Request, bucket, rawKey string) (*http.Response, error)
 
 func (f forwardFunc) Forward(ctx context.Context, r *http.Request, bucket, rawKey string) (*http.Response, error) {
 	return f(ctx, r, bucket, rawKey)
+}
+
+// forwardAs answers whatever is forwarded.
+func forwardAs(answer func() (*http.Response, error)) Forwarder {
+	return forwardFunc(func(context.Context, *http.Request, string, string) (*http.Response, error) { return answer() })
 }
 
 // answer is a forwarder's answer.
@@ -111,7 +121,9 @@ func answer(status int, body string, header ...string) *http.Response {
 	for i := 0; i < len(header); i += 2 {
 		h.Add(header[i], header[i+1])
 	}
-	return &http.Response{StatusCode: status, Header: h, ContentLength: int64(len(body)), Body: io.NopCloser(strings.NewReader(body))}
+	return &http.Response{
+		StatusCode: status, Header: h, ContentLength: int64(len(body)), Body: io.NopCloser(strings.NewReader(body)),
+	}
 }
 
 func unexpectedForward(t *testing.T) Forwarder {

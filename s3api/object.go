@@ -108,21 +108,18 @@ func (x *exchange) serveObject(p plainRead) error {
 	}
 	defer o.Close()
 
-	h := x.w.Header()
 	x.describe(o)
 	if x.amz.checksums && !o.Partial {
 		// Never with a part: clients compare any checksum they see with the bytes they got.
-		for _, c := range o.Info.Checksums {
-			h[c.Name] = append(h[c.Name], c.Value)
-		}
+		x.setAll(o.Info.Checksums)
 	}
 	for _, l := range p.overrides {
-		h[l.Name] = []string{l.Value}
+		x.set(l.Name, l.Value)
 	}
 	status := http.StatusOK
 	if o.Partial {
 		status = http.StatusPartialContent
-		h["Content-Range"] = []string{contentRange(o.Offset, o.Length, o.Info.Size)}
+		x.set("Content-Range", contentRange(o.Offset, o.Length, o.Info.Size))
 	}
 	x.cache = x.h.cacheNames[o.Status][o.Source]
 	x.begin(status, o.Length)
@@ -138,56 +135,52 @@ func (x *exchange) serveObject(p plainRead) error {
 
 // describe sets the headers that are the version's own.
 func (x *exchange) describe(o *gateway.Object) {
-	h, info := x.w.Header(), o.Info
-	// One slice holds all values: a map of headers needs a slice each.
-	values := make([]string, 0, len(info.Headers)+len(info.Volatile)+5)
-	set := func(name, value string) {
-		values = append(values, value)
-		h[name] = values[len(values)-1 : len(values) : len(values)]
-	}
-	h["Content-Type"] = nil // none unless the object has one: net/http would guess
-	keep := func(lines []origin.Header) {
-		for i, l := range lines {
-			if i > 0 && lines[i-1].Name == l.Name {
-				h[l.Name] = append(h[l.Name], l.Value)
-				continue
-			}
-			set(l.Name, l.Value)
-		}
-	}
-	keep(info.Headers)
+	info := o.Info
+	x.w.Header()["Content-Type"] = nil // none unless the object has one: net/http would guess
+	x.setAll(info.Headers)
 	if !o.TTLExceeded {
-		keep(info.Volatile)
+		x.setAll(info.Volatile)
 	}
-	set("Accept-Ranges", "bytes")
+	x.set("Accept-Ranges", "bytes")
+	x.describeVersion(info)
+	if info.VersionID != "" {
+		x.set("X-Amz-Version-Id", info.VersionID)
+	}
+	x.set("Age", formatInt(int64(o.Age/time.Second)))
+}
+
+// describeVersion sets the validators.
+func (x *exchange) describeVersion(info *origin.Info) {
 	if info.ETag != "" {
-		set("Etag", info.ETag)
+		x.set("Etag", info.ETag)
 	}
 	if info.LastModified != "" {
-		set("Last-Modified", info.LastModified)
+		x.set("Last-Modified", info.LastModified)
 	}
-	if info.VersionID != "" {
-		set("X-Amz-Version-Id", info.VersionID)
+}
+
+// setAll sets headers that are sorted by name.
+func (x *exchange) setAll(lines []origin.Header) {
+	for i, l := range lines {
+		if i > 0 && lines[i-1].Name == l.Name {
+			h := x.w.Header()
+			h[l.Name] = append(h[l.Name], l.Value)
+			continue
+		}
+		x.set(l.Name, l.Value)
 	}
-	set("Age", formatInt(int64(o.Age/time.Second)))
 }
 
 // answerNotModified sends a 304.
 func (x *exchange) answerNotModified(info *origin.Info) {
-	h := x.w.Header()
-	if info.ETag != "" {
-		h["Etag"] = []string{info.ETag}
-	}
-	if info.LastModified != "" {
-		h["Last-Modified"] = []string{info.LastModified}
-	}
+	x.describeVersion(info)
 	for _, l := range info.Headers {
 		if l.Name == "Cache-Control" || l.Name == "Expires" {
-			h[l.Name] = append(h[l.Name], l.Value)
+			x.set(l.Name, l.Value)
 		}
 	}
 	if age := time.Since(info.Confirmed); !info.Confirmed.IsZero() && age >= 0 {
-		h["Age"] = []string{formatInt(int64((age + time.Second - 1) / time.Second))}
+		x.set("Age", formatInt(int64((age+time.Second-1)/time.Second)))
 	}
 	x.begin(http.StatusNotModified, -1)
 }

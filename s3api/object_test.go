@@ -207,7 +207,8 @@ func TestOverridesNeedASignature(t *testing.T) {
 	x := exchangeFor(t, h, "HEAD /bucket/k?response-content-type=text/html&response-expires=never", nil)
 	x.who = identity{accessKey: "AKIA"}
 	p, ok, err := x.plainRead()
-	if !ok || err != nil || len(p.overrides) != 2 || p.overrides[0] != (origin.Header{Name: "Content-Type", Value: "text/html"}) {
+	html := origin.Header{Name: "Content-Type", Value: "text/html"}
+	if !ok || err != nil || len(p.overrides) != 2 || p.overrides[0] != html {
 		t.Errorf("%+v %v %v", p, ok, err)
 	}
 	x = exchangeFor(t, h, "HEAD /bucket/k?response-content-type=a%0d%0aSet-Cookie:%20x", nil)
@@ -257,7 +258,7 @@ func TestErrorsOfReads(t *testing.T) {
 		{&origin.Error{Status: 404, Code: "NoSuchBucket"}, 404, "NoSuchBucket", ""},
 		{&origin.Error{Status: 503, Header: []origin.Header{{Name: "Retry-After", Value: "7"}}}, 503, "SlowDown", "7"},
 	} {
-		h := newHandler(t, Config{Gateway: &fakeReader{open: func(gateway.Request) (*gateway.Object, error) { return nil, c.err }}})
+		h := newHandler(t, Config{Gateway: failingReader(c.err)})
 		r := ask(h, "GET /bucket/k", "")
 		body := want(t, r, c.status, c.code)
 		if r.Header.Get("Retry-After") != c.retryAfter {
@@ -278,9 +279,10 @@ func TestOriginErrorAsItCame(t *testing.T) {
 	e := &origin.Error{Status: 503, Code: "SlowDown", Body: []byte("<html>busy</html>"), Header: []origin.Header{
 		{Name: "Content-Type", Value: "text/html"}, {Name: "Content-Length", Value: "999"}, {Name: "Retry-After", Value: "3"},
 		{Name: "X-Amz-Request-Id", Value: "THEIRS"}, {Name: "Date", Value: "Thu, 01 Jan 1970 00:00:00 GMT"},
-		{Name: "Connection", Value: "close"}, {Name: "X-Ashlar-Error", Value: "node"}, {Name: "X-Amz-Delete-Marker", Value: "true"},
+		{Name: "Connection", Value: "close"}, {Name: "X-Ashlar-Error", Value: "node"},
+		{Name: "X-Amz-Delete-Marker", Value: "true"},
 	}}
-	h := newHandler(t, Config{Gateway: &fakeReader{open: func(gateway.Request) (*gateway.Object, error) { return nil, e }}})
+	h := newHandler(t, Config{Gateway: failingReader(e)})
 	r := ask(h, "GET /bucket/k", "")
 	if body := want(t, r, 503, ""); body != "<html>busy</html>" {
 		t.Errorf("body %q", body)

@@ -8,8 +8,8 @@ import (
 )
 
 // parseRange reads a Range header as S3 does: one range of bytes counts, and everything else (several ranges, other
-// units, an end before the start, numbers beyond 64 bits, whatever doesn't parse) is as if there were no header. RFC 9110
-// section 14.2 allows a server to ignore Range.
+// units, an end before the start, numbers beyond 64 bits, whatever doesn't parse) is as if there were no header. RFC
+// 9110 section 14.2 allows a server to ignore Range.
 func parseRange(values []string) gateway.Range {
 	if len(values) != 1 {
 		return gateway.Range{}

@@ -1,9 +1,9 @@
 package s3api
 
 import (
+	"fmt"
 	"math/big"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -96,7 +96,8 @@ func FuzzRange(f *testing.F) {
 	for _, h := range []string{
 		"bytes=0-0", "bytes=5-9", "bytes=7-", "bytes=-7", "bytes=-0", "bytes=0--1", "bytes=5-2", "bytes=-", "bytes=0-9,20-29",
 		"BYTES=0-1", "bytes=0-9223372036854775807", "bytes=9223372036854775807-9223372036854775807",
-		"bytes=0-9223372036854775808", "bytes=-9223372036854775807", "bytes=00000000000000000000000001-2", "bytes= 1-2", "bytes=1-2 ",
+		"bytes=0-9223372036854775808", "bytes=-9223372036854775807", "bytes=00000000000000000000000001-2",
+		"bytes= 1-2", "bytes=1-2 ",
 	} {
 		for _, size := range []int64{0, 1, 10, 1<<63 - 1} {
 			f.Add(h, size)
@@ -122,7 +123,7 @@ func FuzzRange(f *testing.F) {
 			if n <= 0 || off < 0 || off > size-n {
 				t.Errorf("%q of %d bytes: part [%d, +%d)", header, size, off, n)
 			}
-			want := "bytes " + strconv.FormatInt(off, 10) + "-" + strconv.FormatInt(off+n-1, 10) + "/" + strconv.FormatInt(size, 10)
+			want := fmt.Sprintf("bytes %d-%d/%d", off, off+n-1, size)
 			if s := contentRange(off, n, size); s != want {
 				t.Errorf("Content-Range %q, want %q", s, want)
 			}

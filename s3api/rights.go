@@ -21,7 +21,7 @@ const (
 	Write                     // objects and their tags: create, replace, copy to
 	List                      // names of objects and buckets
 	Delete                    // objects
-	Admin                     // buckets and their configuration, access control, retention, and all that the table doesn't know
+	Admin                     // buckets, their configuration, access control, retention, and what the table doesn't know
 	Cluster                   // messages between processes of a cluster count
 	Tune                      // per-request tuning counts
 )

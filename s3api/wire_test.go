@@ -86,7 +86,7 @@ func newNode(t testing.TB, change func(*Config)) *node {
 func wireSkips() map[string]string {
 	skips := make(map[string]string)
 	for _, sum := range []string{"crc32", "crc32c", "crc64nvme", "sha1", "sha256"} {
-		skips["checksum/U06-"+sum] = "a cold read asks for ranges, whose answers carry no checksum, and no HEAD goes before it"
+		skips["checksum/U06-"+sum] = "answers to ranges carry no checksum, and no HEAD goes before a cold read"
 	}
 	return skips
 }
@@ -160,12 +160,14 @@ func TestWritesAreVisible(t *testing.T) {
 	reads("k", strings.Repeat("two", 100_000))
 	want(t, send("PUT", url+"k", "", "X-Amz-Copy-Source", "/bucket/source"), 200, "")
 	reads("k", "the source")
-	want(t, send("PUT", url+"k?tagging=", "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>"), 200, "")
+	tags := "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>"
+	want(t, send("PUT", url+"k?tagging=", tags), 200, "")
 	reads("k", "the source")
 	want(t, send("DELETE", url+"k", ""), 204, "")
 	reads("k", "")
 
-	id := regexp.MustCompile("<UploadId>(.*)</UploadId>").FindStringSubmatch(want(t, send("POST", url+"m?uploads=", ""), 200, ""))
+	created := want(t, send("POST", url+"m?uploads=", ""), 200, "")
+	id := regexp.MustCompile("<UploadId>(.*)</UploadId>").FindStringSubmatch(created)
 	if id == nil {
 		t.Fatal("no upload id")
 	}
@@ -183,15 +185,18 @@ func TestWritesAreVisible(t *testing.T) {
 		want(t, send("PUT", url+sigv4.EncodePath(key), "x"), 200, "")
 		reads(sigv4.EncodePath(key), "x")
 	}
-	body := "<Delete><Object><Key>a&amp;b</Key></Object><Object><Key>c&apos;d</Key></Object><Object><Key>\u00e4</Key></Object></Delete>"
+	body := "<Delete><Object><Key>a&amp;b</Key></Object><Object><Key>c&apos;d</Key></Object>" +
+		"<Object><Key>\u00e4</Key></Object></Delete>"
 	sum := md5.Sum([]byte(body))
-	want(t, send("POST", n.front.URL+"/bucket?delete=", body, "Content-Md5", base64.StdEncoding.EncodeToString(sum[:])), 200, "")
+	hash := base64.StdEncoding.EncodeToString(sum[:])
+	want(t, send("POST", n.front.URL+"/bucket?delete=", body, "Content-Md5", hash), 200, "")
 	for _, key := range []string{"a&b", "c'd", "\u00e4"} {
 		reads(sigv4.EncodePath(key), "")
 	}
 }
 
-// An origin that breaks off leaves the client with a connection that is cut, never with a short body that looks complete.
+// An origin that breaks off leaves the client with a connection that is cut, never with a short body that looks
+// complete.
 func TestOriginBreaksOff(t *testing.T) {
 	n := newNode(t, nil)
 	const size = 40 * wireBlock
