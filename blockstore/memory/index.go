@@ -12,15 +12,47 @@ import (
 type entry struct {
 	block *blockstore.Block
 	hash  uint64
-	cost  int64         // bytes of the slot and blockOverhead
-	hits  atomic.Uint32 // uses since it entered its queue or was passed over, at most maxHits
+	use   usage
 
 	where      *queue // that it is linked in, or nil; guarded by order.mu, like the links
 	prev, next *entry
 }
 
+// cost is what the entry counts in a queue: the bytes of its slot and its overhead.
+func (e *entry) cost() int64 { return int64(e.block.Cap()) + blockOverhead }
+
+// usage says how often, and when last, a block was used since it entered its queue: the tick of the last use, or of its
+// entering the main part, in the upper 30 bits, the number of uses, at most maxUses, in the lower two.
+type usage struct{ atomic.Uint32 }
+
+// note notes a use. It isn't one step, so that uses at the same moment may count as one; and most write nothing, since
+// the readers of a hot block share this line.
+func (u *usage) note(tick uint32) {
+	old := u.Load()
+	if now := tick<<2 | min(old&3+1, maxUses); now != old {
+		u.Store(now)
+	}
+}
+
+func (u *usage) reset(tick uint32) { u.Store(tick << 2) }
+
+func (u *usage) used() bool { return u.Load()&3 != 0 }
+
+// age returns the ticks since the last use.
+func (u *usage) age(tick uint32) uint32 { return tick - u.Load()>>2 }
+
+// spend takes one use away, if there is one that is no more than useTicks old, and says whether there was.
+func (u *usage) spend(tick uint32) bool {
+	old := u.Load()
+	if old&3 == 0 || tick-old>>2 > useTicks {
+		return false
+	}
+	u.Store(old - 1)
+	return true
+}
+
 // acquire returns the entry's block with a reference if it is the block of that key and still alive. e may be nil.
-func (e *entry) acquire(k blockstore.Key) *blockstore.Block {
+func (e *entry) acquire(k blockstore.Key, tick uint32) *blockstore.Block {
 	if e == nil || !e.block.TryAcquire() {
 		return nil
 	}
@@ -28,10 +60,7 @@ func (e *entry) acquire(k blockstore.Key) *blockstore.Block {
 		e.block.Release()
 		return nil
 	}
-	// Not one step, so uses at the same moment may count as one: it saves a write to a shared line on most hits.
-	if n := e.hits.Load(); n < maxHits {
-		e.hits.Store(n + 1)
-	}
+	e.use.note(tick)
 	return e.block
 }
 
@@ -102,24 +131,27 @@ func (q *queue) push(e *entry) {
 	e.where, e.prev, e.next = q, q.root.prev, &q.root
 	e.prev.next, e.next.prev = e, e
 	q.n++
-	q.cost += e.cost
+	q.cost += e.cost()
 }
 
 func (q *queue) remove(e *entry) {
 	e.prev.next, e.next.prev = e.next, e.prev
 	e.where, e.prev, e.next = nil, nil, nil
 	q.n--
-	q.cost -= e.cost
+	q.cost -= e.cost()
 }
 
 // order keeps the two queues and what the decisions about them need.
 type order struct {
-	mu     sync.Mutex // a leaf but for arena.mu
-	window queue
-	main   queue
-	target int64 // bytes the window may have at present
-	burst  int64 // bytes in flight lately, see Tier.plan
-	ghost  *ghost
+	mu      sync.Mutex // a leaf but for arena.mu
+	window  queue
+	main    queue
+	target  int64 // bytes the window may have at present
+	burst   int64 // bytes in flight lately, see Tier.plan
+	ghost   *ghost
+	put     int64         // bytes put since the last tick
+	perTick int64         // bytes
+	tick    atomic.Uint32 // the clock of usage: useTicks ticks for each limit's worth of bytes put; written under mu
 
 	evicted, rejected uint64 // blocks taken out of the main part; turned away at its door
 }
@@ -134,6 +166,10 @@ func (o *order) enter(e, old *entry) (gone *entry, over int64) {
 		gone = old
 	}
 	o.window.push(e)
+	if o.put += e.cost(); o.put >= o.perTick {
+		o.put = 0
+		o.tick.Add(1)
+	}
 	return gone, o.window.cost - o.target
 }
 

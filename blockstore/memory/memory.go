@@ -3,7 +3,7 @@
 // read after their eviction included; and a slot is never reused while anyone holds a reference to its block.
 //
 // A block lives in three places, in this order. Its bytes are in a slot of the arena, off the Go heap (arena.go). From Put
-// on it is in the window, a FIFO queue of 8% of the tier or what is being filled, whichever is more. From there it is
+// on it is in the window, a FIFO queue of 6% of the tier or what is being filled, whichever is more. From there it is
 // moved to the main part, a ristretto cache, if it deserves it (policy.go). A Get looks into both.
 //
 // Ristretto alone is not a block cache: it applies a Set some time after it returned, and then may reject it, so that a
@@ -22,10 +22,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// blockOverhead is what a block costs on the Go heap: the Block, its entries in the indexes, its share of the frequency
-// counters and of what is remembered of blocks turned away. It is charged against the limit, so that a tier full of tiny
-// objects stays as bounded as one of large blocks. TestBlockOverhead measures it.
-const blockOverhead = 384
+// blockOverhead is what a block costs on the Go heap: the Block itself and its entries in the indexes. It is charged against
+// the limit, so that a tier full of tiny objects stays as bounded as one of large blocks. Not charged is what an empty
+// tier has: less than 1% of the limit for counters and what is remembered of blocks turned away. TestBlockOverhead measures
+// both.
+const blockOverhead = 320
 
 // minLimit is the smallest tier there can be, in bytes: below it rounding to pages and classes would eat it up.
 const minLimit = 1 << 20
@@ -39,7 +40,7 @@ var (
 
 // Config says how large a tier is.
 type Config struct {
-	// Limit is what the tier may occupy in bytes, all together: slots, by whole pages, and 384 bytes per block for what
+	// Limit is what the tier may occupy in bytes, all together: slots, by whole pages, and 320 bytes per block for what
 	// it costs on the Go heap. At least MinLimit(MaxBlock).
 	Limit int64
 	// MaxBlock is the length of the largest block in bytes, 1 to 16 MiB.
@@ -96,6 +97,8 @@ func New(c Config) (*Tier, error) {
 	t.index.init()
 	t.order.target = t.base
 	t.order.ghost = newGhost(c.Limit)
+	t.order.perTick = c.Limit / useTicks
+	t.order.tick.Store(1)
 	if t.main, err = t.newMain(c.Limit); err != nil {
 		a.close()
 		return nil, fmt.Errorf("memory: %w", err)
@@ -152,10 +155,11 @@ func (t *Tier) Get(k blockstore.Key) *blockstore.Block {
 	e := s.entries[h]
 	m, _ := t.main.Get(h)
 	s.mu.RUnlock()
-	if b := e.acquire(k); b != nil {
+	tick := t.order.tick.Load()
+	if b := e.acquire(k, tick); b != nil {
 		return b
 	}
-	return m.acquire(k)
+	return m.acquire(k, tick)
 }
 
 // Contains says whether Get would find the block. It doesn't count as a use of it, except that a block in the main part
@@ -185,7 +189,7 @@ func (t *Tier) Put(b *blockstore.Block) {
 		return
 	}
 	k := b.Key()
-	e := &entry{block: b, hash: k.Hash(), cost: int64(b.Cap()) + blockOverhead}
+	e := &entry{block: b, hash: k.Hash()}
 	s := t.index.shard(e.hash)
 	s.mu.Lock()
 	if s.closed {

@@ -10,11 +10,13 @@ import (
 
 // The numbers of the policy; ARCHITECTURE.md has the measurements behind them.
 const (
-	windowPercent = 8   // of the limit: what the window may always have
-	spareShare    = 64  // one part in so many is kept free, so that an Alloc seldom has to evict by itself
-	maxHits       = 2   // a block of the main part is passed over at most so often before it must have been used again
-	moveBatch     = 256 // entries that wait for ristretto together
-	counterShare  = 2048
+	windowPercent = 6            // of the limit: what the window may always have
+	spareShare    = 64           // one part in so many is kept free, so that an Alloc seldom has to evict by itself
+	maxUses       = 2            // a block of the main part is passed over at most so often before it must have been used again
+	useTicks      = 32           // for which a use counts: while as many bytes are put as the limit
+	staleTicks    = 8 * useTicks // without a use after which a block of the main part yields to any other
+	moveBatch     = 256          // entries that wait for ristretto together
+	counterShare  = 2 << 10      // bytes of the limit per counter of ristretto's frequencies
 )
 
 // policy is the state of the one who decides; mu makes sure that there is only one at a time, the mover or an Alloc in need.
@@ -77,7 +79,7 @@ func (t *Tier) rejected(e *entry) {
 }
 
 func (o *order) turnAway(e *entry) {
-	o.ghost.add(e.hash, e.cost)
+	o.ghost.add(e.hash, e.cost())
 	o.rejected++
 }
 
@@ -131,7 +133,7 @@ func (t *Tier) drain(room int64) {
 			e := o.window.oldest()
 			o.window.remove(e)
 			batch = append(batch, e)
-			o.burst -= e.cost / 4
+			o.burst -= e.cost() / 4
 		}
 		o.mu.Unlock()
 		if len(batch) == 0 {
@@ -160,28 +162,34 @@ func (t *Tier) drain(room int64) {
 //
 // While there is room every block is admitted. Then: one that was turned away lately and has been fetched again gets the
 // place of the blocks that were unused for longest. Of the others those that were used in the window are let compete by
-// frequency, as ristretto does; those that nobody asked for again are turned away, and remembered.
+// frequency, as ristretto does; those that nobody asked for again are turned away, and remembered. So that a working set
+// larger than what is remembered doesn't find the place taken for ever, anyone gets the place of a block that was not used
+// while eight times the limit was put.
 func (t *Tier) offer(e *entry, capacity int64) bool {
 	o := &t.order
 	o.mu.Lock()
-	again := o.ghost.take(e.hash)
-	full := o.main.cost+e.cost > capacity
-	if full && !again && e.hits.Load() == 0 {
+	tick := o.tick.Load()
+	deserved := o.ghost.take(e.hash)
+	if old := o.main.oldest(); old != nil && old.use.age(tick) > staleTicks {
+		deserved = true
+	}
+	full := o.main.cost+e.cost() > capacity
+	if full && !deserved && !e.use.used() {
 		o.turnAway(e)
 		o.mu.Unlock()
 		return false
 	}
 	o.mu.Unlock()
-	for full && again && t.evictMain(false) > 0 {
+	for full && deserved && t.evictMain(false) > 0 {
 		o.mu.Lock()
-		full = o.main.cost+e.cost > capacity
+		full = o.main.cost+e.cost() > capacity
 		o.mu.Unlock()
 	}
 	o.mu.Lock()
-	e.hits.Store(0)
+	e.use.reset(tick)
 	o.main.push(e) // before Set: exit may come at any time after it
 	o.mu.Unlock()
-	for !t.main.Set(e.hash, e, e.cost) { // its buffer is full; nothing else than us fills it
+	for !t.main.Set(e.hash, e, e.cost()) { // its buffer is full; nothing else than us fills it
 		t.main.Wait()
 	}
 	return true
@@ -221,21 +229,17 @@ func (t *Tier) makeRoom(ci int, how effort) bool {
 func (t *Tier) evictMain(inUse bool) int64 {
 	o := &t.order
 	o.mu.Lock()
-	for tries := o.main.n * (maxHits + 1); tries > 0; tries-- {
+	for tries := (maxUses + 1) * o.main.n; tries > 0; tries-- {
 		e := o.main.oldest()
 		o.main.remove(e)
-		hits := e.hits.Load()
-		if !inUse && (hits > 0 || e.block.Refs() > 1) {
-			if hits > 0 {
-				e.hits.Store(hits - 1)
-			}
+		if !inUse && (e.use.spend(o.tick.Load()) || e.block.Refs() > 1) {
 			o.main.push(e)
 			continue
 		}
 		o.evicted++
 		o.mu.Unlock()
 		t.main.Del(e.hash) // calls exit
-		return e.cost
+		return e.cost()
 	}
 	o.mu.Unlock()
 	return 0
@@ -255,7 +259,7 @@ func (t *Tier) evictWindow(inUse bool) int64 {
 		o.mu.Unlock()
 		t.index.forget(e)
 		e.block.Release()
-		return e.cost
+		return e.cost()
 	}
 	o.mu.Unlock()
 	return 0
