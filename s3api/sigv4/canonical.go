@@ -36,9 +36,6 @@ func (s *scratch) canonicalRequest(r *http.Request, rawPath, rawQuery string, c 
 
 	signedHost, signedAmz := false, 0
 	for _, name := range s.names {
-		if len(b) > maxCanonical {
-			return errTooLarge()
-		}
 		b = append(b, name...)
 		b = append(b, ':')
 		if name == "host" {
@@ -57,9 +54,6 @@ func (s *scratch) canonicalRequest(r *http.Request, rawPath, rawQuery string, c 
 				if i > 0 {
 					b = append(b, ',')
 				}
-				if len(b)+len(value) > maxCanonical {
-					return errTooLarge()
-				}
 				b = appendValue(b, value)
 			}
 		}
@@ -77,16 +71,20 @@ func (s *scratch) canonicalRequest(r *http.Request, rawPath, rawQuery string, c 
 		b = append(b, name...)
 	}
 	b = append(b, '\n')
-	s.canonical = append(b, c.contentSHA256...)
-	if len(s.canonical) > maxCanonical {
-		return errTooLarge()
+	b = append(b, c.contentSHA256...)
+	if len(b) > maxCanonical {
+		return errTooLarge() // and the buffer is not kept
 	}
+	s.canonical = b
 	return nil
 }
 
 // splitNames takes the list of signed headers apart and sorts it, as the client had to do to sign.
 func (s *scratch) splitNames(c *claim) *Error {
 	s.names = s.names[:0]
+	if len(c.signedHeaders) > maxSignedBytes {
+		return errTooLarge()
+	}
 	sorted := true
 	for list, start, i := c.signedHeaders, 0, 0; i <= len(list); i++ {
 		if i < len(list) && list[i] != ';' {
@@ -191,8 +189,8 @@ func appendValue(b []byte, value string) []byte {
 	}
 }
 
-// appendRemoved appends the value of a header that is not in r.Header, where net/http has taken it out. A header that the
-// client has not sent has an empty value.
+// appendRemoved appends the value of a header that is not in r.Header, where net/http has taken it out. A header that
+// the client has not sent has an empty value.
 func appendRemoved(b []byte, name string, r *http.Request) []byte {
 	switch name {
 	case "content-length":
@@ -212,8 +210,8 @@ func appendRemoved(b []byte, name string, r *http.Request) []byte {
 	return b
 }
 
-// isAmz says whether a header must be signed if it is there. The spelling of net/http is not taken for granted, a header
-// it would spell otherwise still has to be.
+// isAmz says whether a header must be signed if it is there. The spelling of net/http is not taken for granted, a
+// header it would spell otherwise still has to be.
 func isAmz(name string) bool {
 	const prefix = "x-amz-"
 	return len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)

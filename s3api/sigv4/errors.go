@@ -13,8 +13,8 @@ type Error struct {
 	Status  int    // HTTP
 	Code    string // "SignatureDoesNotMatch", …
 	Message string // S3's text for the client
-	// Fields are further XML elements, in order. Values are the client's own data and may hold any byte (escape them for
-	// XML), signatures and session tokens included: never log them.
+	// Fields are further XML elements, in order. Values are the client's own data and may hold any byte (escape them
+	// for XML), signatures and session tokens included: never log them.
 	Fields []Field
 }
 
@@ -82,8 +82,9 @@ func errSigV2() *Error {
 	return &Error{
 		Status: http.StatusBadRequest,
 		Code:   "InvalidRequest",
-		Message: "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256: in boto3 " +
-			"Config(signature_version='s3v4'), for the AWS CLI \"aws configure set default.s3.signature_version s3v4\".",
+		Message: "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256: in " +
+			"boto3 Config(signature_version='s3v4'), for the AWS CLI \"aws configure set default.s3." +
+			"signature_version s3v4\".",
 	}
 }
 
@@ -220,7 +221,6 @@ func errNotSigned(names []string) *Error {
 // errMismatch gives the client what it needs to find out what it signed differently. All of it is the client's own
 // data; the signature that was expected is not in it.
 func errMismatch(c *claim, s *scratch) *Error {
-	toSign := s.toSign[:min(len(s.toSign), maxEcho)]
 	canonical := s.canonical[:min(len(s.canonical), maxEcho)]
 	return &Error{
 		Status: http.StatusForbidden,
@@ -229,9 +229,9 @@ func errMismatch(c *claim, s *scratch) *Error {
 			"Check your key and signing method.",
 		Fields: []Field{
 			{"AWSAccessKeyId", c.accessKey},
-			{"StringToSign", string(toSign)},
+			{"StringToSign", string(s.toSign)},
 			{"SignatureProvided", cut(c.signature, 256)},
-			{"StringToSignBytes", spaced(toSign)},
+			{"StringToSignBytes", spaced(s.toSign)},
 			{"CanonicalRequest", string(canonical)},
 			{"CanonicalRequestBytes", spaced(canonical)},
 		},

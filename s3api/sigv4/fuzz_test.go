@@ -9,7 +9,8 @@ import (
 // FuzzVerify sends bytes as they might come from anyone. Nobody without the secret gets in, nothing panics, and what is
 // refused is refused in a way that can be answered.
 func FuzzVerify(f *testing.F) {
-	seeds := []string{base(f), basePresigned(f), "GET /b/k?AWSAccessKeyId=A&Signature=s&Expires=1 HTTP/1.1\nHost: h\n\n"}
+	seeds := []string{base(f), basePresigned(f),
+		"GET /b/k?AWSAccessKeyId=A&Signature=s&Expires=1 HTTP/1.1\nHost: h\n\n"}
 	for _, v := range vectors {
 		seeds = append(seeds, v.raw)
 	}

@@ -35,7 +35,8 @@ func (v *Verifier) readHeader(c *claim, header string, r *http.Request, now time
 		case "Signature":
 			field = &c.signature
 		default:
-			return c.malformed("the authorization header requires three components: Credential, SignedHeaders, and Signature.")
+			return c.malformed("the authorization header requires three components: Credential, SignedHeaders, " +
+				"and Signature.")
 		}
 		if *field != "" || value == "" {
 			return c.malformed(fmt.Sprintf("the authorization component %q is malformed.", name))
@@ -113,7 +114,8 @@ func (v *Verifier) readCredential(c *claim, credential string) *Error {
 	case term != terminator:
 		return v.badScope(c, fmt.Sprintf("incorrect terminal %q. This endpoint uses %q.", term, terminator))
 	case service != v.config.Service:
-		return v.badScope(c, fmt.Sprintf("incorrect service %q. This endpoint belongs to %q.", service, v.config.Service))
+		return v.badScope(c, fmt.Sprintf("incorrect service %q. This endpoint belongs to %q.",
+			service, v.config.Service))
 	case len(date) != len("20060102"):
 		return v.badScope(c, fmt.Sprintf(
 			"incorrect date format %q. This date in the credential must be in the format \"yyyyMMdd\".", date))

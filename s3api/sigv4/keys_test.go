@@ -21,7 +21,8 @@ func (c *keyCache) len() int {
 func TestReload(t *testing.T) {
 	secret := exampleSecret
 	v := New(Config{Lookup: func(string) (string, string, bool) { return secret, "", true }})
-	q := request{method: "GET", host: "h", path: "/b/k", hash: emptyHash, headers: [][2]string{{"X-Amz-Content-Sha256", emptyHash}}}
+	q := request{method: "GET", host: "h", path: "/b/k", hash: emptyHash,
+		headers: [][2]string{{"X-Amz-Content-Sha256", emptyHash}}}
 	old := parse(t, q.signed(t, exampleTime))
 	q.secret = "another"
 	changed := parse(t, q.signed(t, exampleTime))
@@ -47,12 +48,16 @@ func TestReload(t *testing.T) {
 
 // Derived keys are kept per access key, day and region, up to a bound, and only for those who know the secret.
 func TestKeyCache(t *testing.T) {
-	v := New(Config{Lookup: func(k string) (string, string, bool) { return exampleSecret, "", strings.HasPrefix(k, "AK") }})
-	q := request{method: "GET", host: "h", path: "/b/k", hash: emptyHash, headers: [][2]string{{"X-Amz-Content-Sha256", emptyHash}}}
+	v := New(Config{Lookup: func(k string) (string, string, bool) {
+		return exampleSecret, "", strings.HasPrefix(k, "AK")
+	}})
+	q := request{method: "GET", host: "h", path: "/b/k", hash: emptyHash,
+		headers: [][2]string{{"X-Amz-Content-Sha256", emptyHash}}}
 	raw := q.signed(t, exampleTime)
 	for i := range 100 {
 		region := fmt.Sprintf("region-%d", i)
-		if e := refusal(t, v, parse(t, strings.Replace(raw, "us-east-1", region, 1)), exampleTime); e.Code != "SignatureDoesNotMatch" {
+		r := parse(t, strings.Replace(raw, "us-east-1", region, 1))
+		if e := refusal(t, v, r, exampleTime); e.Code != "SignatureDoesNotMatch" {
 			t.Fatal(e)
 		}
 	}

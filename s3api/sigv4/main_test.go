@@ -31,8 +31,8 @@ func exampleConfig() Config {
 	}
 }
 
-// parse reads a request from the bytes that a client would send, so that it is what a server hands to its handlers. Lines
-// end in \n here.
+// parse reads a request from the bytes that a client would send, so that it is what a server hands to its handlers.
+// Lines end in \n here.
 func parse(t testing.TB, raw string) *http.Request {
 	t.Helper()
 	r, err := tryParse(raw)

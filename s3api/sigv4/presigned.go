@@ -143,8 +143,8 @@ func (v *Verifier) readPresigned(c *claim, q *queryAuth, r *http.Request, now ti
 		return errExpired(expires, end, now)
 	}
 
-	// A presigned request says nothing of the body unless it says so: in the query, or in a header, which then has to be
-	// signed as every x-amz-* header has to be.
+	// A presigned request says nothing of the body unless it says so: in the query, or in a header, which then has to
+	// be signed as every x-amz-* header has to be.
 	c.contentSHA256 = unsignedPayload
 	if q.contentSHA256.set {
 		c.contentSHA256 = q.contentSHA256.value
@@ -169,8 +169,8 @@ func parseExpires(s string) (time.Duration, *Error) {
 	case s[0] == '-' && n != 0:
 		return 0, errQuery("X-Amz-Expires must be non-negative")
 	case err != nil || n > maxExpires:
-		return 0, errQuery("X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must " +
-			"be less than 604800 seconds")
+		return 0, errQuery("X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires " +
+			"must be less than 604800 seconds")
 	}
 	return time.Duration(n) * time.Second, nil
 }

@@ -1,8 +1,8 @@
 // Package sigv4 verifies AWS Signature Version 4 on requests to an S3 server, in the Authorization header and in the
-// query (presigned URLs). A request passes only if the holder of the secret key signed exactly this method, path, query,
-// host, signed headers and declaration of the body, for this region, at about this time; everything else, whatever cannot
-// be parsed included, is refused with the error that S3 gives. Nothing is normalised: two paths that differ after one
-// percent-decoding are two paths.
+// query (presigned URLs). A request passes only if the holder of the secret key signed exactly this method, path,
+// query, host, signed headers and declaration of the body, for this region, at about this time; everything else,
+// whatever cannot be parsed included, is refused with the error that S3 gives. Nothing is normalised: two paths that
+// differ after one percent-decoding are two paths.
 //
 // The body itself is not read here: Identity says what the client declared of it, and has what is needed to check it as
 // it streams.
@@ -21,8 +21,8 @@ type Config struct {
 	// Service that the scope of a request must name; "" means "s3".
 	Service string
 	// Lookup returns the secret of an access key, the session token that requests of it must carry ("" = none), and
-	// whether the key exists. It is called once per request, from many goroutines, and must be quick. A nil Lookup and an
-	// empty secret refuse: no key is then known.
+	// whether the key exists. It is called once per request, from many goroutines, and must be quick. A nil Lookup and
+	// an empty secret refuse: no key is then known.
 	Lookup func(accessKey string) (secret, sessionToken string, ok bool)
 }
 
@@ -39,7 +39,8 @@ const (
 	PayloadStreaming
 	// PayloadStreamingTrailer is STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER: signed chunks and a signed trailer.
 	PayloadStreamingTrailer
-	// PayloadStreamingUnsignedTrailer is STREAMING-UNSIGNED-PAYLOAD-TRAILER: an aws-chunked body with an unsigned trailer.
+	// PayloadStreamingUnsignedTrailer is STREAMING-UNSIGNED-PAYLOAD-TRAILER: an aws-chunked body with an unsigned
+	// trailer.
 	PayloadStreamingUnsignedTrailer
 )
 
@@ -93,8 +94,9 @@ type Identity struct {
 	Payload Payload
 	Hash    string // SHA-256 in 64 lower-case hex digits where Payload is PayloadHash, else ""
 
-	// What chunk signatures are computed from: the seed signature (64 lower-case hex digits), the time of the request as
-	// "20060102T150405Z", the scope as "20060102/region/service/aws4_request", and the derived signing key, which is secret.
+	// What chunk signatures are computed from: the seed signature (64 lower-case hex digits), the time of the request
+	// as "20060102T150405Z", the scope as "20060102/region/service/aws4_request", and the derived signing key, which is
+	// secret.
 	Signature  string `json:"-"`
 	Date       string
 	Scope      string

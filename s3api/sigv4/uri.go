@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// ErrMalformed is the error of a path or query that cannot be percent-decoded. ErrTooMany is the error of a query of more
-// than 1000 parameters.
+// ErrMalformed is the error of a path or query that cannot be percent-decoded. ErrTooMany is the error of a query of
+// more than 1000 parameters.
 var (
 	ErrMalformed = errors.New("malformed percent-encoding")
 	ErrTooMany   = errors.New("too many query parameters")
@@ -37,8 +37,8 @@ func SplitTarget(target string) (rawPath, rawQuery string, ok bool) {
 // DecodePath percent-decodes a raw path once. '+' stays a plus, and nothing is normalised. The error is ErrMalformed.
 func DecodePath(raw string) (string, error) { return decode(raw, pathPart) }
 
-// EncodePath encodes a decoded path (or key) as AWS does: A-Z a-z 0-9 - . _ ~ and '/' stay, every other byte becomes %XX
-// in upper case.
+// EncodePath encodes a decoded path (or key) as AWS does: A-Z a-z 0-9 - . _ ~ and '/' stay, every other byte becomes
+// %XX in upper case.
 func EncodePath(path string) string {
 	for i := 0; i < len(path); i++ {
 		if !unreserved(path[i]) && path[i] != '/' {
@@ -48,8 +48,8 @@ func EncodePath(path string) string {
 	return path
 }
 
-// CanonicalPath is the path that a signature covers: EncodePath(DecodePath(raw)), "/" for an empty one. All encodings of
-// a path have one canonical path. The error is ErrMalformed.
+// CanonicalPath is the path that a signature covers: EncodePath(DecodePath(raw)), "/" for an empty one. All encodings
+// of a path have one canonical path. The error is ErrMalformed.
 func CanonicalPath(raw string) (string, error) {
 	p, err := DecodePath(raw)
 	if err != nil {
@@ -183,8 +183,8 @@ func appendEncodedByte(b []byte, c byte, p part) []byte {
 	return append(b, '%', upper[c>>4], upper[c&15])
 }
 
-// appendCanonical appends what appendEncoded appends for the decoded s, without decoding it first. It reports false if s
-// is malformed.
+// appendCanonical appends what appendEncoded appends for the decoded s, without decoding it first. It reports false if
+// s is malformed.
 func appendCanonical(b []byte, s string, p part) ([]byte, bool) {
 	for s != "" {
 		// Nearly everything is a run of bytes that stand for themselves.

@@ -49,7 +49,8 @@ func TestPaths(t *testing.T) {
 		{"/p/100%25/x", "/p/100%/x", "/p/100%25/x"},
 		{"//a/./b/../c/", "//a/./b/../c/", "//a/./b/../c/"},
 		{"/%2e%2E/%7E-_.~", "/../~-_.~", "/../~-_.~"},
-		{"/t=2026-01-01T00:00:00+00:00/f", "/t=2026-01-01T00:00:00+00:00/f", "/t%3D2026-01-01T00%3A00%3A00%2B00%3A00/f"},
+		{"/t=2026-01-01T00:00:00+00:00/f", "/t=2026-01-01T00:00:00+00:00/f",
+			"/t%3D2026-01-01T00%3A00%3A00%2B00%3A00/f"},
 		{"/\xff%00é", "/\xff\x00é", "/%FF%00%C3%A9"},
 		{"/a;b,c", "/a;b,c", "/a%3Bb%2Cc"},
 	} {
@@ -179,13 +180,16 @@ func TestCanonicalValue(t *testing.T) {
 
 // Headers that are repeated are one list; the names in SignedHeaders may come in any order, they are signed sorted.
 func TestCanonicalHeaders(t *testing.T) {
-	r := parse(t, "GET /b/k HTTP/1.1\nHost: h\nX-Amz-Meta-B:  1  2 \nx-amz-meta-b: 3\nX-Amz-Meta-A: x\nRange: bytes=0-1\n\n")
+	r := parse(t, "GET /b/k HTTP/1.1\nHost: h\nX-Amz-Meta-B:  1  2 \nx-amz-meta-b: 3\n"+
+		"X-Amz-Meta-A: x\nRange: bytes=0-1\n\n")
 	s := new(scratch)
-	err := s.canonicalRequest(r, "/b/k", "", &claim{signedHeaders: "x-amz-meta-b;missing;host;x-amz-meta-a", contentSHA256: "hash"})
+	c := claim{signedHeaders: "x-amz-meta-b;missing;host;x-amz-meta-a", contentSHA256: "hash"}
+	err := s.canonicalRequest(r, "/b/k", "", &c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "GET\n/b/k\n\nhost:h\nmissing:\nx-amz-meta-a:x\nx-amz-meta-b:1 2,3\n\nhost;missing;x-amz-meta-a;x-amz-meta-b\nhash"
+	const want = "GET\n/b/k\n\nhost:h\nmissing:\nx-amz-meta-a:x\nx-amz-meta-b:1 2,3\n\n" +
+		"host;missing;x-amz-meta-a;x-amz-meta-b\nhash"
 	if got := string(s.canonical); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-const exampleAuth = "Authorization: AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,"
+const exampleAuth = "Authorization: AWS4-HMAC-SHA256 " +
+	"Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,"
 
 // The examples of the S3 API reference: "Signature Calculations for the Authorization Header" (single chunk, multiple
 // chunks, multiple chunks with a trailer) and "Using Query Parameters".

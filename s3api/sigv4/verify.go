@@ -26,7 +26,8 @@ const (
 	maxParams        = 1000     // parameters of a query
 	maxCanonical     = 64 << 10 // bytes of the canonical request
 	maxSignedHeaders = 512
-	maxCredential    = 512 // bytes of Credential: access key and scope
+	maxSignedBytes   = 16 << 10 // bytes of their list
+	maxCredential    = 512      // bytes of Credential: access key and scope
 )
 
 // claim is what a request says of its own signature, in the Authorization header or in the query.
@@ -48,8 +49,8 @@ type claim struct {
 }
 
 // Verify says who signed r. The error is an *Error always; a request without any authentication gets 403 AccessDenied.
-// r must be as net/http gave it to the handler, untouched: r.RequestURI is the raw target, r.Host is as received. The body
-// is not read.
+// r must be as net/http gave it to the handler, untouched: r.RequestURI is the raw target, r.Host is as received. The
+// body is not read.
 //
 // Where net/http takes a header out of r.Header it is put together again: Host, Transfer-Encoding, Content-Length of a
 // request without one, and Expect (HTTP/2). A signed Trailer header is not supported, its spelling is lost.
@@ -101,8 +102,8 @@ func (v *Verifier) verify(r *http.Request, now time.Time) (Identity, *Error) {
 	}
 	mac := key.sign(s.mac[:0], s.toSign)
 	hex.Encode(s.want[:], mac)
-	s.got = append(s.got[:0], c.signature...)
-	if subtle.ConstantTimeCompare(s.want[:], s.got) != 1 {
+	copy(s.got[:], c.signature)
+	if len(c.signature) != len(s.got) || subtle.ConstantTimeCompare(s.want[:], s.got[:]) != 1 {
 		return Identity{}, errMismatch(&c, s)
 	}
 	if !known {
@@ -169,8 +170,7 @@ type scratch struct {
 	names     []string
 	key       []byte // a header name as net/http spells it
 	mac       [sha256.Size]byte
-	want      [2 * sha256.Size]byte
-	got       []byte
+	want, got [2 * sha256.Size]byte // signatures
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
