@@ -39,8 +39,7 @@ fuzz: ## every fuzz target, FUZZTIME each (60s)
 	test/fuzz.sh $(FUZZTIME)
 
 integration: build ## real clients against a real S3 server, through the built binary
-	eval "$$(test/setup.sh)"
-	TEST_ASHLAR=$(CURDIR)/bin/ashlar \
+	settings=$$(test/setup.sh); eval "$$settings"; TEST_ASHLAR=$(CURDIR)/bin/ashlar \
 		go -C test test -tags integration -count=1 -timeout 15m $(INTEGRATIONFLAGS) ./integration/...
 
 bench: build ## W1-W4 against nginx and Varnish, ratios; BENCHFLAGS='-quick' for a smoke run
