@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,7 +35,8 @@ func startProcess(t *testing.T, origin string) *process {
 		t.Fatal(err)
 	}
 	p := &process{Cmd: exec.Command(self, "serve", "--config", file)}
-	p.Env = append(os.Environ(), reexec+"=1")
+	settings := func(v string) bool { return strings.HasPrefix(v, envPrefix) }
+	p.Env = append(slices.DeleteFunc(os.Environ(), settings), reexec+"=1")
 	stderr, err := p.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
