@@ -37,6 +37,8 @@ func TestBadAnswers(t *testing.T) {
 			"Content-Range: bytes */100") + "0123456789", origin.ErrBadAnswer, nil},
 		{"reversed", ten, lines("HTTP/1.1 206 Partial Content", "Content-Length: 10",
 			"Content-Range: bytes 19-10/100") + "0123456789", origin.ErrBadAnswer, nil},
+		{"reversed, to the end of the connection", ten, lines("HTTP/1.1 206 Partial Content",
+			"Content-Range: bytes 19-10/100") + "0123456789", origin.ErrBadAnswer, nil},
 		{"other unit", ten, lines("HTTP/1.1 206 Partial Content", "Content-Length: 10",
 			"Content-Range: lines 10-19/100") + "0123456789", origin.ErrBadAnswer, nil},
 		{"signs", ten, lines("HTTP/1.1 206 Partial Content", "Content-Length: 10",

@@ -150,7 +150,6 @@ func (c *call) refuse(resp *http.Response, obj origin.Object, err error) error {
 		c.o.metrics.errors.WithLabelValues(whyBadAnswer).Inc()
 		c.o.log.Debug("unusable answer from the origin", "object", obj.String(), "operation", c.op,
 			"status", resp.StatusCode, "error", err)
-		c.cancel(errClosed) // whatever is left on this connection is not to be trusted
 	}
 	c.discard(resp)
 	return err

@@ -64,7 +64,7 @@ func (c Credentials) load(ctx context.Context, region string) (aws.CredentialsPr
 		if c.AccessKey == "" || c.SecretKey == "" {
 			return nil, "", errors.New("s3origin: static credentials need an access key and a secret key")
 		}
-		provider = cached(credentials.NewStaticCredentialsProvider(c.AccessKey, c.SecretKey, c.SessionToken))
+		provider = credentials.NewStaticCredentialsProvider(c.AccessKey, c.SecretKey, c.SessionToken)
 	case c.Source == SourceAnonymous:
 	case c.Source == SourceDefault || c.Source == "":
 		chain = true

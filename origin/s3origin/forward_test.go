@@ -397,14 +397,16 @@ func TestForwardClosesTheBodyOnFailure(t *testing.T) {
 	}
 	_ = l.Close()
 	o := newOrigin(t, "http://"+l.Addr().String())
-	b := &closeCounter{Reader: strings.NewReader("x")}
-	r := httptest.NewRequest("PUT", "/", nil)
-	r.Body, r.ContentLength = b, 1
-	if _, err := o.Forward(t.Context(), r, "bkt", "k"); err == nil || errors.Is(err, origin.ErrTimeout) {
-		t.Error(err)
-	}
-	if b.closed == 0 {
-		t.Error("left open")
+	for _, bucket := range []string{"bkt", "no bucket"} { // fails in connecting, and before
+		b := &closeCounter{Reader: strings.NewReader("x")}
+		r := httptest.NewRequest("PUT", "/", nil)
+		r.Body, r.ContentLength = b, 1
+		if _, err := o.Forward(t.Context(), r, bucket, "k"); err == nil || errors.Is(err, origin.ErrTimeout) {
+			t.Error(err)
+		}
+		if b.closed == 0 {
+			t.Errorf("%s: left open", bucket)
+		}
 	}
 	if n := testutil.ToFloat64(o.metrics.requests.WithLabelValues(opForward, "none")); n != 1 {
 		t.Errorf("%v counted", n)
