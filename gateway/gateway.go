@@ -68,13 +68,12 @@ type Source uint8
 // The sources, in the order in which a read asks them.
 const (
 	SourceMemory Source = iota
-	SourceDisk
 	SourceFlight // joined a fetch that another read had started
 	SourceOrigin // fetched for this read
 	numSources
 )
 
-func (s Source) String() string { return [...]string{"memory", "disk", "flight", "origin"}[s] }
+func (s Source) String() string { return [...]string{"memory", "flight", "origin"}[s] }
 
 // Status is what a read found in the cache when its first bytes were ready.
 type Status uint8

@@ -20,7 +20,7 @@ import (
 
 var (
 	seed  = flag.Uint64("seed", 0, "run the simulation of this seed alone")
-	seeds = flag.Int("seeds", 300, "simulations to run")
+	seeds = flag.Int("seeds", 120, "simulations to run")
 )
 
 // TestSimulation reads, overwrites, deletes and cancels at random, over an origin that fails at random, and holds every
