@@ -119,6 +119,25 @@ func TestForwardWire(t *testing.T) {
 	}
 }
 
+// TestForwardAnonymous: an origin that is not signed for gets none of the client's authentication either.
+func TestForwardAnonymous(t *testing.T) {
+	s := newRawServer(t, always(lines("HTTP/1.1 200 OK", "Content-Length: 0")))
+	o := newOrigin(t, s.url, func(c *Config) { c.Credentials = Credentials{Source: SourceAnonymous} })
+	r := httptest.NewRequest("GET", "/?X-Amz-Signature=secret&prefix=p", nil)
+	for _, name := range []string{"Authorization", "X-Amz-Date", "X-Amz-Security-Token"} {
+		r.Header.Set(name, "secret")
+	}
+	resp, err := o.Forward(t.Context(), r, "bkt", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	head := s.requests()[0]
+	if !strings.HasPrefix(head, "GET /bkt?prefix=p HTTP/1.1\r\n") || strings.Contains(head, "secret") {
+		t.Error(head)
+	}
+}
+
 // TestForwardPayloadHash: what the client declared is signed; else an empty body is, and another is not.
 func TestForwardPayloadHash(t *testing.T) {
 	var hash, body string
