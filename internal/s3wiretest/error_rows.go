@@ -51,13 +51,6 @@ func (e *env) errorRows() []row {
 			w.elements = elements(w.elements...)
 			e.expect(t, o, request{header: []string{"If-Match", `"x"`}}, w)
 		}},
-		{"error/not-implemented-subresource-is-no-object", func(t *testing.T, e *env) {
-			o := e.put(t, 10)
-			a := e.send(t, request{key: o.key, query: "torrent="})
-			if a.status == http.StatusOK || a.status == http.StatusPartialContent {
-				t.Errorf("?torrent answered %d with %q", a.status, clip(a.body))
-			}
-		}},
 		{"error/R13-connection-stays-usable", oneConnection},
 	}
 }

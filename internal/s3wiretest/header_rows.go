@@ -201,9 +201,13 @@ func (e *env) checksumRows() []row {
 			e.expect(t, o, request{header: ranged}, part(o, 4, 7).with(noChecksum...))
 			e.expect(t, o, request{header: mode}, whole(o).with(has...))
 			e.expect(t, o, request{method: http.MethodHead, header: ranged}, part(o, 4, 7).with(noChecksum...))
-			o, _ = put()
-			all := append([]string{"Range", fmt.Sprintf("bytes=0-%d", len(o.data)-1)}, mode...)
-			e.expect(t, o, request{header: all}, part(o, 0, len(o.data)-1).with(noChecksum...))
+		}})
+		rows = append(rows, row{"checksum/U06-range-of-all-bytes-" + c.name, func(t *testing.T, e *env) {
+			e.serial++
+			data := sample(2*e.b+1, uint64(e.serial))
+			o := e.putData(t, e.bucket, fmt.Sprintf("sum%d", e.serial), data, c.header, c.sum(data))
+			all := append([]string{"Range", fmt.Sprintf("bytes=0-%d", len(data)-1)}, mode...)
+			e.expect(t, o, request{header: all}, part(o, 0, len(data)-1).with(noChecksum...))
 		}})
 	}
 	return append(rows, row{"checksum/U06-composite", func(t *testing.T, e *env) {

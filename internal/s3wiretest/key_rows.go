@@ -83,9 +83,11 @@ func (e *env) styles() []addressStyle {
 // readKeys puts objects under all keys before it reads any of them, in every style.
 func (e *env) readKeys(t *testing.T, keys ...string) {
 	t.Helper()
+	bucket := "wire-k-" + random() // of its own, as on some servers keys get in each other's way
+	e.makeBucket(t, bucket)
 	var objects []*object
 	for _, key := range keys {
-		objects = append(objects, e.putKey(t, e.bucket, key))
+		objects = append(objects, e.putKey(t, bucket, key))
 	}
 	for _, o := range objects {
 		for _, style := range e.styles() {

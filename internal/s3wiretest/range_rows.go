@@ -193,7 +193,7 @@ func (e *env) spanRows() []row {
 
 // manyReaders asks for all spans at once, many times over.
 func (e *env) manyReaders(t *testing.T, o *object, spans [][2]int, keepAlive bool) {
-	const readers, rounds = 16, 4
+	const readers, rounds = 16, 2
 	type result struct {
 		s [2]int
 		a answer

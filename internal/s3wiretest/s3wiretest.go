@@ -12,6 +12,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"net/http"
+	"path"
 	"strings"
 	"testing"
 	"time"
@@ -42,8 +43,8 @@ type Target struct {
 	// BlockSize is the size of a cache's blocks in bytes: objects end at, before and behind its multiples. 0 means
 	// 64 KiB.
 	BlockSize int
-	// Skips maps rows to the reason why this target can't pass them. A name ending in a slash is of a whole section. A
-	// name that no row has fails the suite.
+	// Skips maps rows to the reason why this target can't pass them. A name may be a pattern of path.Match:
+	// "range/R04-*", "*/if-none-match". One that no row has fails the suite.
 	Skips map[string]string
 }
 
@@ -85,24 +86,30 @@ func (e *env) rows() []row {
 // checkSkips keeps the lists of skipped rows honest.
 func (e *env) checkSkips(t *testing.T, rows []row) {
 	t.Helper()
-	for name := range e.Skips {
+	for pattern := range e.Skips {
 		found := false
 		for _, r := range rows {
-			found = found || r.name == name || strings.HasSuffix(name, "/") && strings.HasPrefix(r.name, name)
+			found = found || matches(pattern, r.name)
 		}
 		if !found {
-			t.Errorf("Skips names %q, which is no row", name)
+			t.Errorf("Skips names %q, which is no row", pattern)
 		}
 	}
 }
 
 func (e *env) skipped(name string) (reason string, ok bool) {
-	if reason, ok = e.Skips[name]; ok {
-		return reason, true
+	for pattern, reason := range e.Skips {
+		if matches(pattern, name) {
+			return reason, true
+		}
 	}
-	section, _, _ := strings.Cut(name, "/")
-	reason, ok = e.Skips[section+"/"]
-	return reason, ok
+	return "", false
+}
+
+// matches takes a malformed pattern for one that matches nothing.
+func matches(pattern, name string) bool {
+	ok, err := path.Match(pattern, name)
+	return ok && err == nil
 }
 
 // env is one run of the suite.
