@@ -227,9 +227,8 @@ func countAmz(h http.Header) int {
 	return n
 }
 
-// notSigned lists the headers that had to be signed and are not, at most maxListed of them.
+// notSigned lists the headers that had to be signed and are not.
 func (s *scratch) notSigned(h http.Header, signedHost bool) []string {
-	const maxListed = 32
 	var list []string
 	if !signedHost {
 		list = append(list, "host")
@@ -240,7 +239,7 @@ func (s *scratch) notSigned(h http.Header, signedHost bool) []string {
 		}
 	}
 	slices.Sort(list)
-	return list[:min(len(list), maxListed)]
+	return list
 }
 
 // isLowerTokenByte says whether c may be in a header name (a token of RFC 9110 section 5.6.2) in lower case.

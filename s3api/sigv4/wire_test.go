@@ -304,3 +304,29 @@ func TestParseTime(t *testing.T) {
 		}
 	}
 }
+
+// Memory that is kept between verifications does not grow with what strangers send.
+func TestKeptMemoryIsBounded(t *testing.T) {
+	b := base(t)
+	large := strings.Repeat("x", 500_000)
+	s := new(scratch)
+	for _, raw := range []string{
+		sub(t, b, "/bucket/key", "/bucket/"+strings.Repeat("%20", maxTarget/3-10)),
+		sub(t, b, "/bucket/key", "/bucket/key?"+strings.Repeat("%20", maxTarget/3-10)),
+		sub(t, b, "SignedHeaders=host", "SignedHeaders=host;"+large),
+		sub(t, b, "SignedHeaders=host", "SignedHeaders="+manyNames(50_000)),
+		sub(t, sub(t, b, "SignedHeaders=host", "SignedHeaders=host;range"), "\n\n", "\nRange: "+large+"\n\n"),
+	} {
+		r := parse(t, raw)
+		var c claim
+		if err := New(exampleConfig()).readClaim(&c, r, "", exampleTime); err != nil {
+			t.Fatal(err)
+		}
+		path, query, _ := SplitTarget(r.RequestURI)
+		_ = s.canonicalRequest(r, path, query, &c)
+		kept := cap(s.canonical) + cap(s.encoded) + cap(s.key) + 24*cap(s.params) + 16*cap(s.names)
+		if kept > 5*maxCanonical {
+			t.Errorf("%d bytes kept after %.80q…", kept, raw)
+		}
+	}
+}
