@@ -59,6 +59,30 @@ func TestOneFetchPerBlock(t *testing.T) {
 	})
 }
 
+// Each block counts once, by what it cost: those that a read has had fetched ahead of itself are no hits.
+func TestBlocksAreCountedBySource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, smallPolicy(), 256*B)
+		defer r.close()
+		r.origin.Put("b", "k", origintest.Object{Size: 64 * B})
+		count := func() (n [3]float64) {
+			for i, source := range []string{"memory", "flight", "origin"} {
+				n[i] = r.metric("ashlar_blocks_total", source)
+			}
+			return n
+		}
+		r.get("k", gateway.FromTo(0, B-1))
+		r.get("k", gateway.Range{})
+		if n := count(); n != [3]float64{1, 0, 64} {
+			t.Errorf("memory, flight, origin: %v", n)
+		}
+		r.get("k", gateway.Range{})
+		if n := count(); n != [3]float64{65, 0, 64} {
+			t.Errorf("memory, flight, origin: %v", n)
+		}
+	})
+}
+
 // P3: overlapping reads of different ranges share what they have in common, and every block is fetched once.
 func TestOverlappingReadsShareBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -293,12 +293,25 @@ func (o *Object) get(i int64) error {
 	}
 }
 
-// sourceOf names where a block found in memory came from: the probe of this read may have just brought it.
+// sourceOf names where a block found in memory came from: this read itself may have had it fetched a moment ago.
 func (o *Object) sourceOf(i int64) Source {
 	if o.led.holds(i) {
 		return SourceOrigin
 	}
+	for _, f := range o.flights {
+		if f.holds(i) {
+			return o.joined(f)
+		}
+	}
 	return SourceMemory
+}
+
+// joined names the source of a flight's blocks.
+func (o *Object) joined(f *flight) Source {
+	if f.by == &o.read || f == o.led {
+		return SourceOrigin
+	}
+	return SourceFlight
 }
 
 // hold takes b, with its reference, in hand. Each block of the read is counted once, by where it came from.
@@ -349,10 +362,7 @@ func (o *Object) join(key blockstore.Key, b *blockstore.Block) (*blockstore.Bloc
 	}
 	o.keep(p.flight)
 	p.waiters++
-	if p.flight.by == &o.read || p.flight == o.led {
-		return nil, p, SourceOrigin
-	}
-	return nil, p, SourceFlight
+	return nil, p, o.joined(p.flight)
 }
 
 // fetchRun looks at block o.asked, starts a flight for it and the missing ones after it in its group, and moves o.asked
