@@ -149,7 +149,7 @@ func (g *Gateway) fetch(f *flight) error {
 	if !f.started {
 		return f.ctx.Err()
 	}
-	ctx, cancel := context.WithTimeout(f.ctx, f.policy.Attempt)
+	ctx, cancel := f.policy.attempt(f.ctx)
 	defer cancel()
 	f.ctx = ctx
 

@@ -30,8 +30,16 @@ type Policy struct {
 
 	PopulateMax int64 // bytes of a written object that Insert takes at most
 
-	FirstByte time.Duration // bound on the headers of one origin request
-	Attempt   time.Duration // bound on one origin request as a whole
+	FirstByte time.Duration // bound on the headers of one origin request; 0 is none
+	Attempt   time.Duration // bound on one origin request as a whole; 0 is none
+}
+
+// attempt returns the context of one origin request.
+func (p *Policy) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+	if p.Attempt == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, p.Attempt)
 }
 
 // Config assembles a Gateway.

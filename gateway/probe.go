@@ -240,7 +240,7 @@ func (g *Gateway) askOrigin(p *probe, e *probing) (f *flight, resp *origin.Respo
 	e.dequeue(p)
 	g.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(p.ctx, p.policy.Attempt)
+	ctx, cancel := p.policy.attempt(p.ctx)
 	if p.head {
 		defer cancel()
 		return nil, nil, g.askHead(ctx, p)

@@ -556,7 +556,7 @@ func (o *Object) letGo() {
 
 // Close gives back what the read holds. It may be called at any time and more than once.
 func (o *Object) Close() {
-	if o.closed {
+	if o.closed || o.g == nil { // a zero Object holds nothing
 		return
 	}
 	o.closed = true
