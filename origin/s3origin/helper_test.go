@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -360,6 +361,13 @@ func always(answer string) func(int, int) (string, bool) {
 func lines(l ...string) string { return strings.Join(l, "\r\n") + "\r\n\r\n" }
 
 func obj(key string) origin.Object { return origin.Object{Bucket: "bkt", Key: key} }
+
+// refusing makes an origin whose connections are all refused.
+func refusing(c *Config) {
+	c.Dial = func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+}
 
 // within fails the test when f takes unreasonably long; it is no measurement.
 func within(t *testing.T, f func()) {
