@@ -31,7 +31,7 @@ type arena struct {
 	waiting atomic.Int64 // len of queue, to be looked at without the lock
 
 	mu       sync.Mutex // guards what follows; madvise is called with it held: microseconds, and only when classes change
-	classes  []class
+	classes  []class    // the slice and the layouts never change
 	resident int64      // bytes of resident spans
 	warm     int64      // bytes of resident spans that are wholly free
 	blocks   int64      // slots in use
@@ -331,8 +331,12 @@ func (a *arena) unmapIfIdle() {
 		return
 	}
 	_ = unix.Munmap(a.mapping)
-	a.mapping, a.classes = nil, nil
+	a.mapping = nil
 	a.resident, a.warm = 0, 0
+	for i := range a.classes {
+		c := &a.classes[i]
+		c.spans, c.partial, c.warm, c.cold = nil, nil, nil, nil
+	}
 }
 
 // span returns the memory of a span.
