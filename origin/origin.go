@@ -42,7 +42,7 @@ type Info struct {
 	VersionID    string    // x-amz-version-id of the answer
 
 	// Headers that are the version's own and are served with every answer: content headers, x-amz-meta-*, SSE, and so
-	// on. Never those of one requester or one request. Sorted by name.
+	// on. Never those of one requester or one request, and not those that have a field here. Sorted by name.
 	Headers []Header
 	// Volatile headers can change without a new ETag (storage class, restore, replication, expiration): served only
 	// while the info is no older than the ttl.

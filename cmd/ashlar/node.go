@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -185,38 +184,23 @@ func (n *node) originTLS() bool {
 // newOrigin makes the origin of a configuration. Nothing is asked over the network yet.
 func newOrigin(ctx context.Context, c *Config, instance string, reg prometheus.Registerer, log *slog.Logger) (
 	*s3origin.Origin, error) {
-
-	credentials, err := c.Origin.Credentials.forOrigin(ctx)
-	if err != nil {
-		return nil, badInput("origin.credentials.profile: %w", err)
-	}
+	credentials := c.Origin.Credentials
 	o, err := s3origin.New(ctx, s3origin.Config{
 		Endpoint:      c.Origin.Endpoint,
 		Region:        c.Origin.Region,
 		VirtualHosted: c.Origin.VirtualHosted,
-		Credentials:   credentials,
-		Instance:      instance,
-		CAFile:        c.Origin.CA,
-		Registerer:    reg,
-		Logger:        log,
+		Credentials: s3origin.Credentials{
+			Source: credentials.Source, Profile: credentials.Profile, AccessKey: credentials.AccessKey,
+			SecretKey: string(credentials.Secret), SessionToken: string(credentials.SessionToken),
+		},
+		MaxIdleConns: max(256, 2*c.Cache.OriginConcurrency), // forwarded requests have connections too
+		Instance:     instance,
+		CAFile:       c.Origin.CA,
+		Registerer:   reg,
+		Logger:       log,
 	})
 	if err != nil {
 		return nil, badInput("origin: %w", err)
-	}
-	return o, nil
-}
-
-// forOrigin returns the credentials in the words of s3origin. The error is of the profile.
-func (c *Credentials) forOrigin(ctx context.Context) (s3origin.Credentials, error) {
-	o := s3origin.Credentials{
-		Source: c.Source, AccessKey: c.AccessKey, SecretKey: string(c.Secret), SessionToken: string(c.SessionToken),
-	}
-	if c.Profile != "" {
-		shared, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(c.Profile))
-		if err != nil {
-			return o, err
-		}
-		o.Provider = shared.Credentials
 	}
 	return o, nil
 }

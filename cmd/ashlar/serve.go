@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"runtime/debug"
 	"syscall"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/config"
 )
 
 const configUsage = "read the configuration from `FILE` (TOML)"
@@ -137,12 +140,13 @@ func (c *Config) findCredentials(ctx context.Context, s *sources) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	if _, err := c.Origin.Credentials.forOrigin(ctx); err != nil {
-		s.fail("origin.credentials.profile", "%v", err)
-		return ""
-	}
 	o, err := newOrigin(ctx, c, "", nil, slog.New(slog.DiscardHandler))
-	if err != nil {
+	var noProfile config.SharedConfigProfileNotExistError
+	switch {
+	case errors.As(err, &noProfile):
+		s.fail("origin.credentials.profile", "%v", noProfile)
+		return ""
+	case err != nil:
 		s.fail("origin", "%v", err)
 		return ""
 	}

@@ -406,3 +406,17 @@ func TestHugeHeaderIsRefused(t *testing.T) {
 		t.Error("accepted")
 	}
 }
+
+// Servers differ in whether a part that is the whole object tells its checksums: without them nothing is known.
+func TestPartOfAllBytesWithoutChecksums(t *testing.T) {
+	answer := lines("HTTP/1.1 206 Partial Content", `Etag: "e"`, "Content-Length: 4", "Content-Range: bytes 0-3/4") + "body"
+	o := newOrigin(t, newRawServer(t, always(answer)).url)
+	r, err := o.Get(t.Context(), obj("k"), origin.GetOptions{Length: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if r.Info.ChecksumsKnown {
+		t.Error("holds the absence of checksums for known")
+	}
+}

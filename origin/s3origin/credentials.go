@@ -22,6 +22,7 @@ const (
 type Credentials struct {
 	Source string // one of the above; "" means SourceDefault
 
+	Profile      string // SourceDefault: of the shared configuration; "" is what AWS_PROFILE says
 	AccessKey    string // SourceStatic
 	SecretKey    string // SourceStatic
 	SessionToken string // SourceStatic; "" for none
@@ -81,6 +82,9 @@ func (c Credentials) load(ctx context.Context, region string) (aws.CredentialsPr
 	}
 	if region != "" {
 		opts = append(opts, config.WithRegion(region))
+	}
+	if c.Profile != "" {
+		opts = append(opts, config.WithSharedConfigProfile(c.Profile))
 	}
 	if !chain { // only the region is wanted
 		opts = append(opts, config.WithCredentialsProvider(aws.AnonymousCredentials{}))
