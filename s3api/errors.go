@@ -66,6 +66,13 @@ var (
 		Message: "The XML you provided was not well-formed or did not validate against our published schema"}
 	errIncompleteBody = &Error{Status: 400, Code: "IncompleteBody",
 		Message: "You did not provide the number of bytes specified by the Content-Length HTTP header"}
+	errSlowDown = &Error{Status: 503, Code: "SlowDown", Message: "Please reduce your request rate.",
+		Header: []origin.Header{{Name: "Retry-After", Value: "1"}}}
+	errHeaderSection = &Error{Status: 400, Code: "RequestHeaderSectionTooLarge",
+		Message: "Your request header section exceeds the maximum allowed size."}
+	errSlowUpload = &Error{Status: 400, Code: "RequestTimeout",
+		Message: "Your socket connection to the server was not read from or written to within the timeout period. Idle " +
+			"connections will be closed."}
 	errInternal = &Error{Status: 500, Code: "InternalError",
 		Message: "We encountered an internal error. Please try again."}
 )
@@ -182,6 +189,12 @@ func (x *exchange) unspoken(e *origin.Error) *Error {
 func (x *exchange) fail(err error) {
 	if x.status != 0 {
 		x.abort(err)
+	}
+	if x.body != nil && x.body.slow.Load() {
+		// net/http takes the client for gone, but it is only slow, and may be told so.
+		x.h.metrics.shed[shedSlowUpload].Inc()
+		x.shed(errSlowUpload)
+		return
 	}
 	if x.r.Context().Err() != nil {
 		// To return here would send an empty 200 where the server, not the client, gave up.

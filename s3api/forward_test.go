@@ -264,7 +264,7 @@ func TestDeleteObjectsWithinPrefix(t *testing.T) {
 		forwarded++
 		return answer(200, "ok"), nil
 	})})
-	h.auth.anonymous = &grant{rights: Delete, everywhere: true, prefix: "mine/"}
+	h.auth.Load().anonymous = &grant{rights: Delete, everywhere: true, prefix: "mine/"}
 	want(t, ask(h, "POST /bucket?delete", "<Delete><Object><Key>mine/a</Key></Object></Delete>"), 200, "")
 	want(t, ask(h, "POST /bucket?delete",
 		"<Delete><Object><Key>mine/a</Key></Object><Object><Key>yours</Key></Object></Delete>"), 403, "AccessDenied")

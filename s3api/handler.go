@@ -10,9 +10,11 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ashlar-s3/ashlar/gateway"
@@ -46,7 +48,8 @@ type Config struct {
 	// that is none of them and below none is path-style.
 	Domains []string
 	Region  string // that signatures must name; "" accepts any
-	Auth    Auth
+	Auth    Auth   // until SetAuth
+	Limits  Limits
 
 	// InstanceID names this process: a request that carries "ashlar-<InstanceID>" in Via has been here and is refused.
 	InstanceID string
@@ -68,8 +71,11 @@ type Handler struct {
 	forwarder Forwarder
 	hosts     hosts
 	table     *table
-	auth      *authority
-	instance  string // as it stands in Via
+	region    string
+	auth      atomic.Pointer[authority] // replaced as a whole by SetAuth
+	limits    Limits
+	inFlight  atomic.Int64 // requests being served
+	instance  string       // as it stands in Via
 	originTLS bool
 	ready     func() bool
 	accessLog bool
@@ -103,7 +109,8 @@ func New(c Config) (*Handler, error) {
 		forwarder: c.Forward,
 		hosts:     hosts,
 		table:     table,
-		auth:      auth,
+		region:    c.Region,
+		limits:    c.Limits,
 		originTLS: c.OriginTLS,
 		ready:     c.Ready,
 		accessLog: c.AccessLog,
@@ -111,6 +118,10 @@ func New(c Config) (*Handler, error) {
 		logger:    c.Logger,
 
 		cacheNames: newCacheNames(),
+	}
+	h.auth.Store(auth)
+	if h.limits.MinRate <= 0 {
+		h.limits.MinRate = defaultMinRate
 	}
 	if c.InstanceID != "" {
 		h.instance = "ashlar-" + c.InstanceID
@@ -130,12 +141,66 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.serveProbe(w, r) {
 		return
 	}
-	x := &exchange{h: h, w: w, rc: http.NewResponseController(w), r: r, start: time.Now(), op: &invalidOperation}
+	x := &exchange{h: h, w: w, rc: http.NewResponseController(w), r: r, start: time.Now(), op: &invalidOperation,
+		pace: newPace(h.limits.MinRate)}
+	if r.Body != nil && r.Body != http.NoBody {
+		x.body = &pacedBody{ReadCloser: r.Body, rc: x.rc, pace: newPace(h.limits.MinRate)}
+		// In a copy: net/http looks at the type of the body in its own, to tell whether the client is still to be asked for it.
+		x.r = r.WithContext(r.Context())
+		x.r.Body = x.body
+	}
+	n := h.inFlight.Add(1)
 	h.metrics.inFlight.Inc()
 	defer x.end()
+	if err := h.admit(r, n); err != nil {
+		x.shed(err)
+		return
+	}
 	if err := h.serve(x); err != nil {
 		x.fail(err)
 	}
+}
+
+// admit decides whether the n-th of the requests being served is served at all. It comes first, and costs next to
+// nothing.
+func (h *Handler) admit(r *http.Request, n int64) *Error {
+	if h.limits.Requests > 0 && n > int64(h.limits.Requests) {
+		h.metrics.shed[shedRequests].Inc()
+		return errSlowDown
+	}
+	if h.limits.Headers > 0 {
+		lines := 0
+		for _, values := range r.Header {
+			lines += len(values)
+		}
+		if lines > h.limits.Headers {
+			h.metrics.shed[shedHeaders].Inc()
+			return errHeaderSection
+		}
+	}
+	return nil
+}
+
+// shed answers a request that isn't served. Where it has a body, the connection goes too: that is cheaper than reading
+// what nobody wants.
+func (x *exchange) shed(e *Error) {
+	if x.body != nil {
+		x.set("Connection", "close")
+	}
+	x.writeError(e)
+}
+
+// SetAuth replaces who may do what, all at once: each request is judged by what held when it began. The new keys count
+// at once, and what was derived from the old ones is forgotten. On an error nothing has changed. Safe for concurrent use.
+func (h *Handler) SetAuth(a Auth) error {
+	auth, err := newAuthority(a, h.region)
+	if err != nil {
+		return fmt.Errorf("s3api: %w", err)
+	}
+	if old := h.auth.Swap(auth); old.verifier != nil {
+		old.verifier.Forget()
+	}
+	return nil
 }
 
 // serve is the path of one request. An error means that it is to be answered as an error, unless headers are out.
@@ -163,7 +228,7 @@ func (h *Handler) serve(x *exchange) error {
 	}
 
 	// By whom, and whether they may. Before anything about the object is known, let alone revealed.
-	if x.who, err = h.auth.identify(x.r); err != nil {
+	if x.who, err = h.auth.Load().identify(x.r); err != nil {
 		return err
 	}
 	if err := x.authorize(); err != nil {
@@ -239,6 +304,8 @@ type exchange struct {
 	amz    amz
 	op     *operation // never nil
 	who    identity
+	body   *pacedBody // of the request, nil for none
+	pace   pace       // of the client taking the answer
 
 	id, hostID string // x-amz-request-id and x-amz-id-2, "" until identify
 	cache      string // X-Ashlar-Cache, "" where it does not apply
@@ -252,13 +319,6 @@ type exchange struct {
 
 // statusClientGone stands in logs and metrics for a request whose client left before it was answered. It is never sent.
 const statusClientGone = 499
-
-// A client is given this long to take a piece of the answer, and then some for its length: who reads more slowly is cut
-// off, so that it doesn't hold blocks for ever.
-const (
-	writePatience = 30 * time.Second
-	writeRate     = 8 << 10 // bytes per second
-)
 
 // resolve finds out which object, bucket or service the raw target names.
 func (x *exchange) resolve() (sigv4.Query, error) {
@@ -285,6 +345,11 @@ func (x *exchange) resolve() (sigv4.Query, error) {
 
 // identify makes sure that the answer carries request ids: those that are in the headers already, or fresh ones.
 func (x *exchange) identify() {
+	// Bytes go out from here on, and the deadline of the answer before this one on the connection may be over.
+	x.extend(0)
+	if x.body != nil {
+		x.body.bound()
+	}
 	if x.id != "" {
 		return
 	}
@@ -336,11 +401,20 @@ func (x *exchange) begin(status int, length int64) {
 	x.w.WriteHeader(status)
 }
 
+// extend gives the client the time that it has for the next n bytes, and returns when that began. Who takes them more
+// slowly is cut off, so that it doesn't hold blocks for ever.
+func (x *exchange) extend(n int) time.Time {
+	now := time.Now()
+	// An error here means that the transport knows no deadlines, as in tests of handlers.
+	_ = x.rc.SetWriteDeadline(now.Add(x.pace.allow(n)))
+	return now
+}
+
 // Write sends a piece of the body.
 func (x *exchange) Write(p []byte) (int, error) {
-	// An error here means that the transport knows no deadlines, as in tests of handlers.
-	_ = x.rc.SetWriteDeadline(time.Now().Add(writePatience + time.Duration(len(p))*time.Second/writeRate))
+	begin := x.extend(len(p))
 	n, err := x.w.Write(p)
+	x.pace.passed(n, time.Since(begin))
 	x.written += int64(n)
 	return n, err
 }
@@ -359,6 +433,9 @@ func (x *exchange) abort(err error) {
 		cause = "origin"
 		x.warn("answer cut short", err)
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		x.h.metrics.shed[shedSlowDownload].Inc()
+	}
 	x.h.metrics.aborted[cause].Inc()
 	panic(http.ErrAbortHandler)
 }
@@ -376,7 +453,12 @@ func (x *exchange) end() {
 			p = http.ErrAbortHandler
 		}
 	}
+	x.h.inFlight.Add(-1)
 	x.h.metrics.observe(x)
+	x.extend(0) // net/http writes what it has buffered once the handler is done
+	if x.body != nil {
+		x.body.end()
+	}
 	if x.h.accessLog {
 		x.logAccess()
 	}

@@ -448,7 +448,7 @@ func TestStuckClientIsCut(t *testing.T) {
 			}
 			<-ended
 			took := time.Since(begin)
-			limit := writePatience + copyBuffer*time.Second/writeRate
+			limit := patience + copyBuffer*time.Second/defaultMinRate
 			if patient && took > 30*time.Second || !patient && took != limit {
 				t.Errorf("patient %v: ended after %v, limit %v", patient, took, limit)
 			}

@@ -14,8 +14,19 @@ type metrics struct {
 	bytes      prometheus.Counter
 	inFlight   prometheus.Gauge
 	aborted    map[string]prometheus.Counter // by cause; not changed once made
-	operations map[string]*operationMetrics  // by name; not changed once made
+	shed       map[shedReason]prometheus.Counter
+	operations map[string]*operationMetrics // by name; not changed once made
 }
+
+// shedReason says why a request was refused, or its connection cut, to protect the others.
+type shedReason string
+
+const (
+	shedRequests     shedReason = "requests"      // Limits.Requests were being served
+	shedHeaders      shedReason = "headers"       // more lines than Limits.Headers
+	shedSlowUpload   shedReason = "slow_upload"   // sent a body more slowly than Limits.MinRate
+	shedSlowDownload shedReason = "slow_download" // took an answer more slowly than that
+)
 
 // operationMetrics are the series of one operation, looked up once.
 type operationMetrics struct {
@@ -48,6 +59,7 @@ func newMetrics(r prometheus.Registerer, t *table) (*metrics, error) {
 			Help: "S3 requests being served.",
 		}),
 		aborted:    make(map[string]prometheus.Counter),
+		shed:       make(map[shedReason]prometheus.Counter),
 		operations: make(map[string]*operationMetrics),
 	}
 	aborted := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -57,6 +69,13 @@ func newMetrics(r prometheus.Registerer, t *table) (*metrics, error) {
 	for _, cause := range []string{"client", "origin"} {
 		m.aborted[cause] = aborted.WithLabelValues(cause)
 	}
+	shed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ashlar_requests_shed_total",
+		Help: "S3 requests that were refused, or cut off for slowness, to protect the others.",
+	}, []string{"reason"})
+	for _, r := range []shedReason{shedRequests, shedHeaders, shedSlowUpload, shedSlowDownload} {
+		m.shed[r] = shed.WithLabelValues(string(r))
+	}
 	for _, o := range t.all {
 		m.prepare(o)
 	}
@@ -65,7 +84,7 @@ func newMetrics(r prometheus.Registerer, t *table) (*metrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.bytes, m.inFlight, aborted} {
+	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.bytes, m.inFlight, aborted, shed} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

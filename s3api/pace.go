@@ -1,0 +1,130 @@
+package s3api
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// patience is how long a client may stand still, all in all, in excess of what its bytes take at the least rate.
+	patience = 30 * time.Second
+	// defaultMinRate is Limits.MinRate where it isn't set, in bytes per second.
+	defaultMinRate = 8 << 10
+)
+
+// Limits keep one client, or too many of them, from using up what all of them share.
+type Limits struct {
+	// Requests are served at once at most; further ones get 503 SlowDown before they are authenticated. Health checks
+	// are not counted. 0 is no bound.
+	Requests int
+	// Headers is how many lines the header of a request may have; 0 is no bound. Its bytes are for http.Server to bound.
+	Headers int
+	// MinRate is the least rate at which a client must take an answer, and must send a body once we read it, in bytes
+	// per second. It may fall behind by 30 seconds altogether, and is cut off then. 0 means 8 KiB.
+	MinRate int64
+}
+
+// pace holds a client to a least rate. What it may still fall behind is its credit: waiting for it takes from the
+// credit, its bytes give to it, and it never exceeds patience. So a client can't buy a long stall by a fast start, nor
+// keep a connection for ever by one byte now and then. It belongs to one goroutine at a time.
+type pace struct {
+	rate   int64 // bytes per second, > 0
+	credit time.Duration
+}
+
+func newPace(rate int64) pace { return pace{rate, patience} }
+
+// allow returns how long the next n bytes may take.
+func (p *pace) allow(n int) time.Duration { return p.credit + p.worth(n) }
+
+// passed accounts for n bytes that took a time.
+func (p *pace) passed(n int, took time.Duration) {
+	p.credit = max(0, min(patience, p.credit+p.worth(n)-took))
+}
+
+// worth is the time that n bytes take at the least rate.
+func (p *pace) worth(n int) time.Duration {
+	return time.Duration(float64(n) / float64(p.rate) * float64(time.Second))
+}
+
+// pacedBody is the body of a request whose client must keep up a least rate. Time counts only while somebody waits for
+// bytes: a slow origin is not the client's fault. The read deadline is the connection's, so it is set for one Read
+// alone: net/http itself reads from the connection while a handler runs, and the next request has its own.
+type pacedBody struct {
+	io.ReadCloser
+	rc   *http.ResponseController
+	pace pace
+	slow atomic.Bool // cut off for slowness
+
+	mu      sync.Mutex
+	reading bool // guarded by mu
+	begun   bool // guarded by mu
+	eof     bool // guarded by mu
+	ended   bool // guarded by mu; the handler has returned, the connection is not ours any more
+}
+
+func (b *pacedBody) Read(p []byte) (int, error) {
+	begin := time.Now()
+	if err := b.before(begin); err != nil {
+		return 0, err
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.pace.passed(n, time.Since(begin))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		b.slow.Store(true)
+	}
+	b.after(err)
+	return n, err
+}
+
+// before sets the deadline for one Read. Errors of deadlines mean that the transport has none, as in tests of handlers.
+func (b *pacedBody) before(now time.Time) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.ended:
+		return http.ErrBodyReadAfterClose // by a transport that is late: the origin answered before it had all
+	case b.eof:
+		return io.EOF
+	case !b.begun:
+		b.begun = true
+		// The first Read may have to write "100 Continue", and the deadline of the answer before may be over.
+		_ = b.rc.SetWriteDeadline(now.Add(patience))
+	}
+	b.reading = true
+	_ = b.rc.SetReadDeadline(now.Add(b.pace.allow(0)))
+	return nil
+}
+
+func (b *pacedBody) after(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reading = false
+	b.eof = b.eof || err == io.EOF
+	if !b.ended {
+		_ = b.rc.SetReadDeadline(time.Time{})
+	}
+}
+
+// bound bounds what net/http does with the rest of a body that the handler hasn't read: before an answer, and before the
+// next request, it reads some of it.
+func (b *pacedBody) bound() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.eof && !b.reading && !b.ended { // else nothing is left to read, or a Read has its deadline
+		_ = b.rc.SetReadDeadline(time.Now().Add(b.pace.allow(0)))
+	}
+}
+
+// end gives the connection back to net/http, which sets a deadline of its own for the next request.
+func (b *pacedBody) end() {
+	b.bound()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
+}
