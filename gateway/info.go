@@ -65,6 +65,12 @@ func (g *generations) slot(o origin.Object) *atomic.Uint64 {
 func (g *generations) of(o origin.Object) uint64 { return g.slot(o).Load() }
 func (g *generations) bump(o origin.Object)      { g.slot(o).Add(1) }
 
+func (g *generations) bumpAll() {
+	for i := range g.n {
+		g.n[i].Add(1)
+	}
+}
+
 // infoCache remembers what is known of objects, bounded in bytes, evicting by CLOCK (a FIFO in which an entry read since
 // it was last looked at goes round once more). Safe for concurrent use; a hit takes only a shared lock.
 type infoCache struct {
@@ -186,6 +192,42 @@ func (c *infoCache) drop(o origin.Object, k *known) {
 func (c *infoCache) forget(o origin.Object) {
 	c.gens.bump(o)
 	c.drop(origin.Object{Bucket: o.Bucket, Key: o.Key}, nil)
+}
+
+// Purge forgets the info of all objects that match holds for, under all their names, so that their next reads ask the
+// origin, and returns how many names were remembered. dry only counts. match is called with locks held, for every name
+// that is remembered, and must be quick.
+//
+// Nothing that the origin was asked before Purge returns is remembered afterwards, of any object: probes that are under
+// way know nothing of match, so all generations move on. That costs the other objects next to nothing.
+func (g *Gateway) Purge(match func(origin.Object) bool, dry bool) int {
+	if !dry {
+		g.gens.bumpAll()
+	}
+	n := 0
+	for i := range g.infos.shards {
+		n += g.infos.shards[i].purge(match, dry)
+	}
+	return n
+}
+
+func (s *infoShard) purge(match func(origin.Object) bool, dry bool) (n int) {
+	if dry {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+	} else {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+	}
+	for o, e := range s.m {
+		if match(o) {
+			n++
+			if !dry {
+				s.remove(e)
+			}
+		}
+	}
+	return n
 }
 
 func (s *infoShard) remove(e *infoEntry) {

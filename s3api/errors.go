@@ -57,6 +57,9 @@ var (
 	errPlainSSE = &Error{Status: 400, Code: "InvalidRequest",
 		Message: "Requests specifying Server Side Encryption with Customer provided keys must be made over a secure " +
 			"connection, and the connection to the origin is not one."}
+	errPlainClientSSE = &Error{Status: 400, Code: "InvalidRequest",
+		Message: "Requests specifying Server Side Encryption with Customer provided keys must be made over a secure " +
+			"connection."}
 	errOverrides = &Error{Status: 400, Code: "InvalidRequest",
 		Message: "Request specific response headers cannot be used for anonymous GET requests."}
 	errCopySource = &Error{Status: 400, Code: "InvalidArgument",

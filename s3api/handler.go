@@ -81,6 +81,7 @@ type Handler struct {
 	accessLog bool
 	metrics   *metrics
 	logger    *slog.Logger
+	purger    purger // nil where the engine is none
 
 	cacheNames cacheNames
 	buffers    sync.Pool // of *[copyBuffer]byte, for forwarded bodies
@@ -120,6 +121,7 @@ func New(c Config) (*Handler, error) {
 		cacheNames: newCacheNames(),
 	}
 	h.auth.Store(auth)
+	h.purger, _ = c.Gateway.(purger)
 	if h.limits.MinRate <= 0 {
 		h.limits.MinRate = defaultMinRate
 	}
@@ -208,11 +210,17 @@ func (h *Handler) serve(x *exchange) error {
 	if h.looped(x.r) {
 		return errLoop
 	}
+	if h.ownEndpoint(x.r) {
+		return h.invalidate(x)
+	}
 
 	// What is asked for, of what. The raw target is authoritative: nothing has been cleaned.
 	var err error
 	if x.query, err = x.resolve(); err != nil {
 		return err
+	}
+	if x.preflight() {
+		return x.forwardPreflight()
 	}
 	x.amz = scanAmz(x.r.Header, x.query)
 	op := h.table.classify(x.r.Method, x.object.level(), x.query, &x.amz)
@@ -235,6 +243,10 @@ func (h *Handler) serve(x *exchange) error {
 		return err
 	}
 
+	if x.amz.customKey && x.r.TLS == nil {
+		return errPlainClientSSE
+	}
+
 	// Object reads that blocks can answer are served, everything else is the origin's.
 	if x.op.read {
 		read, ok, err := x.plainRead()
@@ -245,6 +257,33 @@ func (h *Handler) serve(x *exchange) error {
 			return x.serveObject(read)
 		}
 	}
+	return x.forward()
+}
+
+// preflight says whether a request is a browser's question whether a page of another site may send a request
+// (CORS-preflight request of the Fetch standard). Such a question can't be signed.
+func (x *exchange) preflight() bool {
+	h := x.r.Header
+	return x.r.Method == http.MethodOptions && x.object.level() != atService && len(h["Origin"]) == 1 &&
+		len(h["Access-Control-Request-Method"]) == 1
+}
+
+// forwardPreflight lets the origin answer a preflight, whoever asks: the answer is the bucket's CORS configuration, and
+// says nothing of objects. The request is signed with the origin's credentials, so no more of it is passed on than the
+// question: no query, no body, no other headers.
+func (x *exchange) forwardPreflight() error {
+	x.op = x.h.table.classify(http.MethodOptions, x.object.level(), nil, &x.amz)
+	r := x.r.Clone(x.r.Context())
+	r.URL.RawQuery = ""
+	r.Header = make(http.Header)
+	for _, name := range [...]string{"Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers",
+		"User-Agent"} {
+		if v, ok := x.r.Header[name]; ok {
+			r.Header[name] = v
+		}
+	}
+	r.Body, r.ContentLength, r.TransferEncoding = http.NoBody, 0, nil
+	x.r = r
 	return x.forward()
 }
 
@@ -270,6 +309,8 @@ func (h *Handler) serveProbe(w http.ResponseWriter, r *http.Request) bool {
 	case !ok:
 		status = http.StatusServiceUnavailable
 	}
+	// The deadline of the answer before on this connection may be over. (An error: the transport has none.)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
 	w.Header()["Cache-Control"] = []string{"no-store"}
 	w.Header()["Content-Length"] = []string{"0"}
 	w.WriteHeader(status)

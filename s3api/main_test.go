@@ -2,6 +2,7 @@ package s3api
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net/http"
@@ -158,11 +159,14 @@ func ask(h http.Handler, line, body string, header ...string) *http.Response {
 	r.RequestURI, r.Host = target, "127.0.0.1:9000"
 	_, r.URL.RawQuery, _ = strings.Cut(target, "?")
 	for i := 0; i < len(header); i += 2 {
-		if header[i] == "Host" {
+		switch header[i] {
+		case "Host":
 			r.Host = header[i+1]
-			continue
+		case "TLS": // the connection is encrypted
+			r.TLS = new(tls.ConnectionState)
+		default:
+			r.Header.Add(header[i], header[i+1])
 		}
-		r.Header.Add(header[i], header[i+1])
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)

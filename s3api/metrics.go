@@ -81,6 +81,7 @@ func newMetrics(r prometheus.Registerer, t *table) (*metrics, error) {
 	}
 	m.prepare(&otherOperations[atObject])
 	m.prepare(&invalidOperation)
+	m.prepare(&invalidateOperation)
 	if r == nil {
 		return m, nil
 	}

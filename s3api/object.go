@@ -2,12 +2,14 @@ package s3api
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ashlar-s3/ashlar/gateway"
 	"github.com/ashlar-s3/ashlar/origin"
+	"github.com/ashlar-s3/ashlar/s3api/sigv4"
 )
 
 // plainRead is a GET or HEAD of an object that blocks can answer.
@@ -38,7 +40,15 @@ func overridden(param string) (header string, ok bool) {
 
 // plainRead reads what is asked. ok is false where a part of it is for the origin to answer.
 func (x *exchange) plainRead() (p plainRead, ok bool, err error) {
-	if x.amz.beyondRead {
+	if x.who.accessKey == "" && slices.ContainsFunc(x.query, func(q sigv4.Param) bool {
+		_, override := overridden(q.Name)
+		return override
+	}) {
+		return p, false, errOverrides // whoever answers: the origin is asked with a signature
+	}
+	if x.amz.beyondRead || x.r.Header["Origin"] != nil {
+		// To a page of another site: its browser needs the bucket's CORS headers, which depend on who asks from where and
+		// are never stored.
 		return p, false, nil
 	}
 	for i, q := range x.query {
@@ -47,9 +57,6 @@ func (x *exchange) plainRead() (p plainRead, ok bool, err error) {
 		case transportParam(q.Name):
 			continue
 		case override:
-			if x.who.accessKey == "" {
-				return p, false, errOverrides
-			}
 			if !printable(q.Value) {
 				return p, false, errArgument("Header value cannot be represented using ISO-8859-1.", q.Name, q.Value)
 			}

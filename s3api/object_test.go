@@ -142,7 +142,9 @@ func TestReadsThatAreForwarded(t *testing.T) {
 		{"GET /bucket/k", []string{"x-amz-checksum-mode", "whatever"}},
 		{"GET /bucket/k", []string{"If-None-Match", `"a", "b"`}},
 		{"HEAD /bucket/k", []string{"If-Match", `W/"a"`}},
-		{"GET /bucket/k", []string{"x-amz-server-side-encryption-customer-algorithm", "AES256"}}, // A08
+		{"GET /bucket/k", []string{"x-amz-server-side-encryption-customer-algorithm", "AES256", "TLS", ""}}, // A08
+		{"GET /bucket/k", []string{"Origin", "https://example.com"}}, // its browser needs CORS headers
+		{"HEAD /bucket/k?versionId=v", []string{"Origin", "null", "Range", "bytes=0-1"}},
 	} {
 		forwarded := 0
 		h := newHandler(t, Config{OriginTLS: true, Forward: forwardFunc(
@@ -171,7 +173,7 @@ func TestReadsThatAreServed(t *testing.T) {
 	} {
 		r := ask(h, line, "", "x-amz-date", "d", "x-amz-content-sha256", "UNSIGNED-PAYLOAD", "x-amz-security-token", "t",
 			"x-amz-user-agent", "js", "amz-sdk-request", "attempt=1", "Cache-Control", "no-cache", "Pragma", "x",
-			"Accept-Encoding", "gzip", "Origin", "https://example.com")
+			"Accept-Encoding", "gzip", "Referer", "https://example.com")
 		want(t, r, 200, "")
 	}
 }

@@ -41,6 +41,10 @@ type Auth struct {
 	Mode           AuthMode
 	AnonymousWrite bool  // in mode Anonymous: everyone may write and delete too
 	Keys           []Key // in mode Static; at least one
+	// AnonymousBuckets are patterns as in Key.Buckets. In mode Static, requests without any authentication may read what
+	// the objects of these buckets hold now: GetObject and HeadObject without versionId, and no more. They list nothing:
+	// who may read an object whose name they know is not to learn all names. A bad signature is still refused.
+	AnonymousBuckets []string
 }
 
 // Key is one access key and what it opens.
@@ -66,22 +70,23 @@ func (k Key) LogValue() slog.Value { return slog.StringValue(k.AccessKey) }
 
 // identity is who sent a request.
 type identity struct {
-	accessKey string // "" is anonymous
-	grant     *grant // nil until the request is authenticated
+	accessKey string         // "" is anonymous
+	grant     *grant         // nil until the request is authenticated
+	signature sigv4.Identity // what the signature says, of the body above all; the zero value where there is none
 }
 
 // authority knows the keys. It is immutable.
 type authority struct {
 	verifier  *sigv4.Verifier // nil in mode Anonymous
 	grants    map[string]*grant
-	anonymous *grant // nil in mode Static
+	anonymous *grant // of requests without authentication; nil refuses them
 }
 
 func newAuthority(a Auth, region string) (*authority, error) {
 	switch a.Mode {
 	case Anonymous:
-		if len(a.Keys) > 0 {
-			return nil, errors.New("access keys are configured, but requests are not authenticated")
+		if len(a.Keys) > 0 || len(a.AnonymousBuckets) > 0 {
+			return nil, errors.New("access keys or anonymous buckets are configured, but requests are not authenticated")
 		}
 		g := &grant{rights: Read | List, everywhere: true}
 		if a.AnonymousWrite {
@@ -104,14 +109,17 @@ func newAuthority(a Auth, region string) (*authority, error) {
 		if _, dup := secrets[k.AccessKey]; dup {
 			return nil, fmt.Errorf("access key %q is configured twice", k.AccessKey)
 		}
-		g := &grant{rights: k.Rights, patterns: slices.Clone(k.Buckets), prefix: k.Prefix}
-		for _, p := range k.Buckets {
-			if _, err := path.Match(p, ""); err != nil {
-				return nil, fmt.Errorf("access key %q: bucket pattern %q: %w", k.AccessKey, p, err)
-			}
-			g.everywhere = g.everywhere || p == "*"
+		g := &grant{rights: k.Rights, prefix: k.Prefix}
+		if err := g.in(k.Buckets); err != nil {
+			return nil, fmt.Errorf("access key %q: %w", k.AccessKey, err)
 		}
 		out.grants[k.AccessKey], secrets[k.AccessKey] = g, k
+	}
+	if len(a.AnonymousBuckets) > 0 {
+		out.anonymous = &grant{rights: Read, contents: true}
+		if err := out.anonymous.in(a.AnonymousBuckets); err != nil {
+			return nil, fmt.Errorf("anonymous buckets: %w", err)
+		}
 	}
 	out.verifier = sigv4.New(sigv4.Config{
 		Region: region,
@@ -125,11 +133,11 @@ func newAuthority(a Auth, region string) (*authority, error) {
 
 // identify says who sent r. The error is a refusal.
 func (a *authority) identify(r *http.Request) (identity, error) {
-	if a.anonymous != nil {
+	if a.verifier == nil || !sigv4.HasAuth(r) {
+		if a.anonymous == nil {
+			return identity{}, errAccessDenied
+		}
 		return identity{grant: a.anonymous}, nil
-	}
-	if !sigv4.HasAuth(r) {
-		return identity{}, errAccessDenied
 	}
 	id, err := a.verifier.Verify(r)
 	if err != nil {
@@ -139,7 +147,7 @@ func (a *authority) identify(r *http.Request) (identity, error) {
 	if g == nil {
 		return identity{}, errAccessDenied
 	}
-	return identity{accessKey: id.AccessKey, grant: g}, nil
+	return identity{accessKey: id.AccessKey, grant: g, signature: id}, nil
 }
 
 // grant is what one requester may do. It is immutable.
@@ -148,6 +156,19 @@ type grant struct {
 	everywhere bool // one of the patterns is "*"
 	patterns   []string
 	prefix     string
+	contents   bool // of all that Read opens, only what objects hold now
+}
+
+// in limits a grant to buckets by their patterns.
+func (g *grant) in(patterns []string) error {
+	for _, p := range patterns {
+		if _, err := path.Match(p, ""); err != nil {
+			return fmt.Errorf("bucket pattern %q: %w", p, err)
+		}
+		g.everywhere = g.everywhere || p == "*"
+	}
+	g.patterns = slices.Clone(patterns)
+	return nil
 }
 
 // inBucket says whether all rights of need are held in a bucket.
@@ -197,6 +218,9 @@ func (g *grant) covers(key string) bool {
 // authorize decides whether the requester may do what is asked. Its refusals say nothing of what exists.
 func (x *exchange) authorize() error {
 	g, need := x.who.grant, x.op.right|x.amz.right
+	if g.contents && !x.asksForContents() {
+		return errAccessDenied
+	}
 	ok := false
 	switch x.object.level() {
 	case atService:
@@ -214,6 +238,17 @@ func (x *exchange) authorize() error {
 		return errAccessDenied
 	}
 	return nil
+}
+
+// asksForContents says whether a request is for what an object holds now. Old versions are not for everyone, "null" above
+// all, which can be guessed: they may hold what somebody took back.
+func (x *exchange) asksForContents() bool {
+	for _, p := range x.query {
+		if strings.EqualFold(p.Name, "versionId") {
+			return false
+		}
+	}
+	return x.op.read
 }
 
 // withinPrefix says whether a request at bucket level stays within the keys that a limited grant covers.
