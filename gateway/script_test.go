@@ -27,10 +27,13 @@ var update = flag.Bool("update", false, "rewrite the golden scripts with what ha
 // "  " and the requests that the origin saw for it. Commands:
 //
 //	policy block=1MiB fetch=8 read=16 ttl=60s immutable
-//	put KEY SIZE [weak|noetag] [same]      same: keep the ETag of the first put, with another Last-Modified
+//	put KEY SIZE [weak|noetag] [same] [version=ID]
+//	                                       same: keep the ETag of the first put, with another Last-Modified
 //	delete KEY
-//	get KEY [RANGE] [if-match=TAG]         RANGE: 0-9, 5- or -5
+//	get KEY [RANGE] [if-match=TAG] [version=ID]
+//	                                       RANGE: 0-9, 5- or -5
 //	head KEY [RANGE] [checksums]
+//	purge [PREFIX] [dry]                   forgets info; dry only counts
 //	insert KEY SIZE                        a write through this process: put, Invalidate, Insert
 //	invalidate KEY
 //	sleep DURATION
@@ -121,6 +124,11 @@ func (r *rig) command(t *testing.T, f []string) []string {
 		if has("same") {
 			o.ETag = fmt.Sprintf("%q", "b/"+f[1]+"#1")
 		}
+		for _, w := range f[3:] {
+			if id, ok := strings.CutPrefix(w, "version="); ok {
+				o.VersionID = id
+			}
+		}
 		r.origin.Put("b", f[1], o)
 		return nil
 	case "delete":
@@ -139,6 +147,13 @@ func (r *rig) command(t *testing.T, f []string) []string {
 	case "invalidate":
 		r.Invalidate(object(f[1]))
 		return nil
+	case "purge":
+		prefix := ""
+		if len(f) > 1 && f[1] != "dry" {
+			prefix = f[1]
+		}
+		n := r.Purge(func(o origin.Object) bool { return strings.HasPrefix(o.Key, prefix) }, has("dry"))
+		return []string{fmt.Sprintf("%d remembered", n)}
 	case "sleep":
 		time.Sleep(duration(t, f[1]))
 		return nil
@@ -156,7 +171,10 @@ func (r *rig) command(t *testing.T, f []string) []string {
 	case "get", "head":
 		req := gateway.Request{Object: object(f[1]), InfoOnly: f[0] == "head", WantChecksums: has("checksums")}
 		for _, w := range f[2:] {
+			id, isVersion := strings.CutPrefix(w, "version=")
 			switch tag, isTag := strings.CutPrefix(w, "if-match="); {
+			case isVersion:
+				req.Object.VersionID = id
 			case isTag:
 				req.Check = func(i *origin.Info) (gateway.Range, error) {
 					if i.ETag != tag {

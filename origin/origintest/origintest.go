@@ -31,7 +31,7 @@ type Object struct {
 	Weak   bool   // the computed ETag is weak: W/"…"
 
 	LastModified time.Time // zero: 2026-01-01 00:00:00 UTC, one minute later with each Put of the key
-	VersionID    string    // x-amz-version-id; earlier versions that had one stay readable by it
+	VersionID    string    // x-amz-version-id; earlier versions that had another one stay readable by it
 
 	Headers, Volatile, Checksums []origin.Header // as origin.Info has them
 }
@@ -120,7 +120,8 @@ func (o *Origin) Put(bucket, key string, obj Object) string {
 	}
 	o.objects[name] = v
 	if obj.VersionID != "" {
-		o.versions[name] = append(o.versions[name], v)
+		others := slices.DeleteFunc(o.versions[name], func(w *version) bool { return w.info.VersionID == obj.VersionID })
+		o.versions[name] = append(others, v)
 	}
 	return v.info.ETag
 }
