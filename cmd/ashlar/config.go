@@ -27,12 +27,26 @@ type Server struct {
 	TLS       TLS      `toml:"tls,inline"` // of the S3 listener; both "" for plain HTTP
 	AccessLog bool     `toml:"access_log"` // one log line for each request
 	Drain     Duration `toml:"drain"`      // how long shutdown waits for responses under way
+	Limits    Limits   `toml:"limits"`
 }
 
-// TLS is the pair of PEM files that the S3 listener presents.
+// TLS names PEM files: the pair that the S3 listener presents, and whom it lets in.
 type TLS struct {
-	Cert string `toml:"cert"` // certificate chain, leaf first
-	Key  string `toml:"key"`
+	Cert     string `toml:"cert"` // certificate chain, leaf first
+	Key      string `toml:"key"`
+	ClientCA string `toml:"client_ca"` // authorities of which clients must have a certificate; "" asks for none
+}
+
+// Limits keep one client, or too many of them, from using up what all of them share. Those of connections hold for both
+// listeners, each by itself.
+type Limits struct {
+	MaxConnections    int      `toml:"max_connections"`
+	MaxRequests       int      `toml:"max_requests"`        // being served at once, health checks aside
+	MaxHeader         Size     `toml:"max_header"`          // request line and header, with 4 KiB of tolerance
+	MaxHeaderCount    int      `toml:"max_header_count"`    // lines
+	ReadHeaderTimeout Duration `toml:"read_header_timeout"` // and for the TLS handshake
+	IdleTimeout       Duration `toml:"idle_timeout"`        // between requests
+	MinRate           Size     `toml:"min_rate"`            // per second, of bodies in either direction
 }
 
 // Log is the daemon's own log, on stderr.
@@ -68,6 +82,7 @@ type Auth struct {
 	Mode                  string    `toml:"mode"`                    // anonymous, static
 	AllowAnonymousNetwork bool      `toml:"allow_anonymous_network"` // anonymous beyond loopback
 	AnonymousWrite        bool      `toml:"anonymous_write"`         // anonymous clients may write and delete
+	AnonymousBuckets      []string  `toml:"anonymous_buckets"`       // patterns of buckets that need no key to be read
 	Keys                  []AuthKey `toml:"keys"`
 }
 
@@ -137,10 +152,19 @@ func defaults() *Config {
 			Admin:   "127.0.0.1:9001",
 			Domains: []string{},
 			Drain:   Duration(30 * time.Second),
+			Limits: Limits{
+				MaxConnections:    4096,
+				MaxRequests:       2048,
+				MaxHeader:         64 * kib,
+				MaxHeaderCount:    200,
+				ReadHeaderTimeout: Duration(10 * time.Second),
+				IdleTimeout:       Duration(2 * time.Minute),
+				MinRate:           8 * kib,
+			},
 		},
 		Log:    Log{Level: "info", Format: "text"},
 		Origin: Origin{Region: "us-east-1", Credentials: Credentials{Source: "default"}},
-		Auth:   Auth{Mode: "anonymous"},
+		Auth:   Auth{Mode: "anonymous", AnonymousBuckets: []string{}},
 		Cache:  Cache{Memory: 1 * gib, InfoMemory: 64 * mib, OriginConcurrency: 64},
 		Buckets: Buckets{
 			BlockSize:   1 * mib,

@@ -134,6 +134,15 @@ admin = "127.0.0.1:9101"
 domains = ["s3.example.com", "cache.local"]
 access_log = true
 drain = "10s"
+tls.client_ca = ""
+[server.limits]
+max_connections = 100
+max_requests = 50
+max_header = "16 KiB"
+max_header_count = 100
+read_header_timeout = "5s"
+idle_timeout = "1m"
+min_rate = "1 KiB"
 [log]
 level = "debug"
 format = "json"
@@ -148,6 +157,7 @@ secret_key = "s3cr3t-of-origin"
 session_token = "s3cr3t-token"
 [auth]
 mode = "static"
+anonymous_buckets = ["public-*", "x"]
 [[auth.keys]]
 access_key = "AKIAONE"
 secret_key = "s3cr3t-of-one"

@@ -22,11 +22,8 @@ func (c *Config) resolve(s *sources) {
 		k := &c.Auth.Keys[i]
 		k.Secret = s.secret(element("auth.keys", i)+".", k.SecretKey, k.SecretKeyFile)
 	}
-	if c.Origin.CA != "" {
-		if pem, ok := s.read("origin.ca", c.Origin.CA); ok && !x509.NewCertPool().AppendCertsFromPEM(pem) {
-			s.fail("origin.ca", "%s holds no certificate in PEM form", c.Origin.CA)
-		}
-	}
+	s.authorities("origin.ca", c.Origin.CA)
+	s.authorities("server.tls.client_ca", c.Server.TLS.ClientCA)
 	if t := c.Server.TLS; t.Cert != "" && t.Key != "" {
 		cert, ok := s.read("server.tls.cert", t.Cert)
 		key, ok2 := s.read("server.tls.key", t.Key)
@@ -37,6 +34,16 @@ func (c *Config) resolve(s *sources) {
 					strings.TrimPrefix(err.Error(), "tls: "))
 			}
 		}
+	}
+}
+
+// authorities refuses a file that holds no certificate. "" is none.
+func (s *sources) authorities(path, file string) {
+	if file == "" {
+		return
+	}
+	if pem, ok := s.read(path, file); ok && !x509.NewCertPool().AppendCertsFromPEM(pem) {
+		s.fail(path, "%s holds no certificate in PEM form", file)
 	}
 }
 

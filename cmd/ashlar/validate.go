@@ -16,8 +16,14 @@ const (
 	maxWindow          = 1024
 	minInfoMemory      = 1 * mib
 	maxConcurrency     = 16384
+	maxClients         = 1 << 20 // connections, requests
+	minHeader          = 8 * kib // what S3 takes
+	maxHeader          = 1 * mib
+	maxRate            = 1 * gib
 	maxTimeout         = Duration(24 * time.Hour)
 )
+
+const badPattern = "%q matches no bucket name; patterns are letters, digits, '.', '-', '_', and * and ?"
 
 // validate notes everything in c that can't be meant. It looks at values only: no file is read, no name resolved.
 func (c *Config) validate(s *sources) {
@@ -69,7 +75,28 @@ func (sv *Server) validate(s *sources) {
 		s.clash(paths{"server.tls." + given, "server.tls." + missing},
 			"tls needs both files, and tls.%s is missing", missing)
 	}
+	if sv.TLS.ClientCA != "" && sv.TLS.Cert == "" && sv.TLS.Key == "" {
+		s.clash(paths{"server.tls.client_ca"}, "has no use without tls.cert and tls.key: clients show certificates over TLS")
+	}
 	s.between("server.drain", sv.Drain, 0, maxTimeout)
+	sv.Limits.validate(s)
+}
+
+func (l *Limits) validate(s *sources) {
+	const at = "server.limits."
+	s.within(at+"max_connections", l.MaxConnections, 1, maxClients)
+	s.within(at+"max_requests", l.MaxRequests, 1, maxClients)
+	s.within(at+"max_header_count", l.MaxHeaderCount, 20, maxConcurrency)
+	for _, k := range []struct {
+		name         string
+		size, lo, hi Size
+	}{{"max_header", l.MaxHeader, minHeader, maxHeader}, {"min_rate", l.MinRate, 1, maxRate}} {
+		if k.size < k.lo || k.size > k.hi {
+			s.fail(at+k.name, "%v is out of range; it must be from %v to %v", k.size, k.lo, k.hi)
+		}
+	}
+	s.between(at+"read_header_timeout", l.ReadHeaderTimeout, Duration(time.Second), maxTimeout)
+	s.between(at+"idle_timeout", l.IdleTimeout, Duration(time.Second), maxTimeout)
 }
 
 func (o *Origin) validate(s *sources) {
@@ -142,6 +169,10 @@ func (a *Auth) validate(s *sources, listen string) {
 				"keys would not be checked with auth.mode = \"anonymous\"; set auth.mode = "+
 					"\"static\" or remove the keys")
 		}
+		if len(a.AnonymousBuckets) > 0 {
+			s.clash(paths{"auth.anonymous_buckets", "auth.mode"},
+				"has no use with auth.mode = \"anonymous\": everyone may read every bucket; set auth.mode = \"static\"")
+		}
 		if !a.AllowAnonymousNetwork && !loopback(listen) {
 			s.clash(paths{"server.listen", "auth.mode", "auth.allow_anonymous_network"},
 				"%s can be reached from the network, and "+
@@ -160,6 +191,11 @@ func (a *Auth) validate(s *sources, listen string) {
 		if a.AnonymousWrite {
 			s.clash(paths{"auth.anonymous_write", "auth.mode"},
 				"has no use with auth.mode = \"static\": every request needs a key")
+		}
+	}
+	for _, b := range a.AnonymousBuckets {
+		if !validPattern(b) {
+			s.clash(paths{"auth.anonymous_buckets"}, badPattern, b)
 		}
 	}
 	seen := make(map[string]bool)
@@ -183,8 +219,7 @@ func (a *Auth) validate(s *sources, listen string) {
 		}
 		for _, b := range k.Buckets {
 			if !validPattern(b) {
-				s.clash(paths{at + "buckets"},
-					"%q matches no bucket name; patterns are letters, digits, '.', '-', '_', and * and ?", b)
+				s.clash(paths{at + "buckets"}, badPattern, b)
 			}
 		}
 		if !(k.Read || k.Write || k.List || k.Delete || k.Admin) {
@@ -244,7 +279,7 @@ func (b *Bucket) validate(s *sources, at string) {
 	if b.Name == "" {
 		s.fail(at+".name", "missing; it is the bucket, or a pattern such as \"models-*\"")
 	} else if !validPattern(b.Name) {
-		s.fail(at+".name", "%q matches no bucket name; patterns are letters, digits, '.', '-', '_', and * and ?", b.Name)
+		s.fail(at+".name", badPattern, b.Name)
 	}
 	b.Buckets.validate(s, at)
 }
