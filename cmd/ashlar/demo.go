@@ -113,7 +113,9 @@ func startDemo(ctx context.Context, listenAddr, admin string, log *slog.Logger) 
 		s.put(d.store)
 	}
 	var err error
-	if d.origin, err = listen("the sample bucket", "127.0.0.1:0", TLS{}, log); err != nil {
+	d.origin, err = listen(endpoint{key: "the sample bucket", addr: "127.0.0.1:0", limits: c.Server.Limits}, nil,
+		log)
+	if err != nil {
 		return nil, err
 	}
 	d.origin.serve(d.store, d.failed)

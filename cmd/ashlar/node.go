@@ -31,7 +31,9 @@ type node struct {
 	origin  *s3origin.Origin
 	memory  *memory.Tier
 	gateway *gateway.Gateway
-	admin   *server // nil when server.admin is ""
+	handler *s3api.Handler
+	certs   *certificates // nil without TLS
+	admin   *server       // nil when server.admin is ""
 	s3      *server
 
 	ready  atomic.Bool // what /-/ready says
@@ -91,12 +93,16 @@ func (n *node) start(ctx context.Context) error {
 	}
 	n.onStop("gateway", n.gateway.Close)
 
-	handler, err := s3api.New(s3api.Config{
-		Gateway:    n.gateway,
-		Forward:    n.origin,
-		Domains:    c.Server.Domains,
-		Region:     c.Origin.Region,
-		Auth:       c.auth(),
+	n.handler, err = s3api.New(s3api.Config{
+		Gateway: n.gateway,
+		Forward: n.origin,
+		Domains: c.Server.Domains,
+		Region:  c.Origin.Region,
+		Auth:    c.auth(),
+		Limits: s3api.Limits{
+			Requests: c.Server.Limits.MaxRequests, Headers: c.Server.Limits.MaxHeaderCount,
+			MinRate: int64(c.Server.Limits.MinRate),
+		},
 		InstanceID: instance,
 		OriginTLS:  n.originTLS(),
 		Ready:      n.ready.Load,
@@ -110,13 +116,23 @@ func (n *node) start(ctx context.Context) error {
 
 	// The admin listener is made before the S3 one, so that it goes after it: it tells of the drain.
 	if c.Server.Admin != "" {
-		if n.admin, err = listen("server.admin", c.Server.Admin, TLS{}, n.log); err != nil {
+		n.admin, err = listen(endpoint{key: "server.admin", addr: c.Server.Admin, limits: c.Server.Limits}, n.registry, n.log)
+		if err != nil {
 			return err
 		}
 		n.admin.serve(n.adminHandler(), n.failed)
 		n.onStop("admin listener", n.admin.close)
 	}
-	if n.s3, err = listen("server.listen", c.Server.Listen, c.Server.TLS, n.log); err != nil {
+	if c.Server.TLS.Cert != "" {
+		if n.certs, err = newCertificates(c.Server.TLS, n.registry, n.log); err != nil {
+			return badInput("%w", err)
+		}
+		n.background("certificates", n.certs.watch)
+	}
+	n.s3, err = listen(endpoint{
+		key: "server.listen", addr: c.Server.Listen, certs: n.certs, limits: c.Server.Limits,
+	}, n.registry, n.log)
+	if err != nil {
 		return err
 	}
 	if c.Auth.Mode == "anonymous" && !c.Auth.AllowAnonymousNetwork && !n.s3.loopback() {
@@ -124,7 +140,7 @@ func (n *node) start(ctx context.Context) error {
 		return badInput("server.listen: %s is %v, which can be reached from the network; without keys that needs "+
 			"auth.allow_anonymous_network = true", c.Server.Listen, n.s3.addr())
 	}
-	n.s3.serve(handler, n.failed)
+	n.s3.serve(n.handler, n.failed)
 	n.onStop("S3 listener", func() { n.s3.drain(time.Duration(c.Server.Drain)) })
 	n.onStop("readiness", func() { n.ready.Store(false) })
 	n.ready.Store(true)
@@ -137,6 +153,17 @@ func (n *node) start(ctx context.Context) error {
 
 // onStop adds what undoes the step that was just done.
 func (n *node) onStop(name string, stop func()) { n.stops = append(n.stops, step{name, stop}) }
+
+// background runs a loop until the node stops.
+func (n *node) background(name string, run func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	n.onStop(name, func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		run(ctx)
+	}()
+}
 
 // stop takes the node apart in the reverse order of start: readiness fails, the S3 listener closes, responses under way
 // finish (server.drain at most), the admin listener closes, fetches end, memory is given back. Also of a node that was
@@ -152,11 +179,8 @@ func (n *node) stop() {
 // lookAtOrigin warns, in the background, of an origin that can't be reached or credentials that can't be had: both may
 // come later, and cached blocks need neither.
 func (n *node) lookAtOrigin() {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
-	done := make(chan struct{})
-	n.onStop("look at the origin", func() { cancel(); <-done })
-	go func() {
-		defer close(done)
+	n.background("look at the origin", func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 		defer cancel()
 		if err := n.origin.Probe(ctx); err != nil && !errors.Is(err, context.Canceled) {
 			n.log.Warn("the origin can't be reached; reads of what is not cached will fail until it can",
@@ -167,7 +191,7 @@ func (n *node) lookAtOrigin() {
 		} else if !errors.Is(err, context.Canceled) {
 			n.log.Warn("no credentials for the origin; requests to it will fail until there are some", "error", err)
 		}
-	}()
+	})
 }
 
 func (n *node) adminURL() string {
@@ -295,6 +319,7 @@ func (c *Config) auth() s3api.Auth {
 			AccessKey: k.AccessKey, SecretKey: string(k.Secret), Buckets: k.Buckets, Prefix: k.Prefix, Rights: rights,
 		})
 	}
+	a.AnonymousBuckets = c.Auth.AnonymousBuckets
 	return a
 }
 

@@ -29,6 +29,11 @@ server.drain (30s) at most; a second signal ends the process at once.
 config.example.toml names every key with its default and a reason. Keys outside of lists can be set by the
 environment too, which wins over the file: ASHLAR_SERVER__LISTEN=127.0.0.1:9000, ASHLAR_BUCKETS__BLOCK_SIZE="4 MiB".
 
+On SIGHUP the file is read again, with the files that it names. What changed of [[auth.keys]] and
+auth.anonymous_buckets counts from the next request on, and so does a new certificate (which is noticed without a
+signal too); no connection is dropped. Whatever else changed is named in the log and needs a restart. If anything is
+wrong, that is logged and nothing changes.
+
 An origin that can't be reached is a warning, not an error. Logs go to stderr; metrics and health to server.admin.
 Exit code: 0 after a signal, 1 when something failed, 2 when the configuration can't be used.`,
 	}
@@ -43,23 +48,35 @@ Exit code: 0 after a signal, 1 when something failed, 2 when the configuration c
 		}
 		ctx, restore := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 		defer restore()
+		hangup := make(chan os.Signal, 1) // signals during a reload make one more
+		signal.Notify(hangup, syscall.SIGHUP)
+		defer signal.Stop(hangup)
 		conf.limitHeap()
-		return serve(ctx, restore, conf, newLogger(c.stderr, conf.Log))
+		log := newLogger(c.stderr, conf.Log)
+		conf.warnOfMemory(os.DirFS("/"), log)
+		return serve(ctx, restore, hangup, func() (*Config, error) { return configOf(cmd, *file, c.environ, nil) }, conf, log)
 	}
 	return cmd
 }
 
-// serve runs a node until ctx ends. draining is called when it does.
-func serve(ctx context.Context, draining func(), c *Config, log *slog.Logger) error {
+// serve runs a node until ctx ends. draining is called when it does. At each hangup the configuration is loaded again.
+func serve(ctx context.Context, draining func(), hangup <-chan os.Signal, load func() (*Config, error), c *Config,
+	log *slog.Logger) error {
 	n, err := startNode(ctx, c, log)
 	if err != nil {
 		return err
 	}
-	select {
-	case <-ctx.Done():
-		log.Info("stopping: no new requests, responses under way finish", "drain", c.Server.Drain.String())
-	case err = <-n.failed:
-		log.Error("a listener failed", "error", err)
+	for running := true; running; {
+		select {
+		case <-hangup:
+			n.reload(load)
+		case <-ctx.Done():
+			running = false
+			log.Info("stopping: no new requests, responses under way finish", "drain", c.Server.Drain.String())
+		case err = <-n.failed:
+			running = false
+			log.Error("a listener failed", "error", err)
+		}
 	}
 	draining()
 	n.stop()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -14,58 +13,71 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Bounds of one connection. There is none on the whole of a request or response: a 5 TiB object takes its time, and
-// the handler bounds each piece of it.
-const (
-	readHeaderTimeout = 10 * time.Second
-	// idleTimeout is longer than what load balancers and SDKs keep a connection for, so that they close it and not us:
-	// a request that meets a close on its way is one that the client must repeat.
-	idleTimeout = 2 * time.Minute
-	// maxHeaderBytes holds a presigned URL of a 1024-byte key with a session token, and 2 KiB of metadata, many times.
-	maxHeaderBytes = 64 << 10
-	// handlerGrace is how long handlers may take to notice that their connection was cut.
-	handlerGrace = 5 * time.Second
-)
+// handlerGrace is how long handlers may take to notice that their connection was cut.
+const handlerGrace = 5 * time.Second
 
 // server is one listener and what answers on it.
 type server struct {
-	key      string // of the configuration, for messages
-	listener net.Listener
-	http     *http.Server
-	tls      bool
-	log      *slog.Logger
-	done     chan struct{} // closed when the accept loop has ended
+	key   string // of the configuration, for messages
+	limit *limitListener
+	http  *http.Server
+	tls   bool
+	log   *slog.Logger
+	done  chan struct{} // closed when the accept loop has ended
 
 	mu       sync.Mutex     // no handler begins after closed was set
 	closed   bool           // guarded by mu
 	handlers sync.WaitGroup // running handlers; Add with mu held
 }
 
-// listen binds an address that the configuration gives under key. Nothing is answered before serve.
-func listen(key, addr string, files TLS, log *slog.Logger) (*server, error) {
-	s := &server{key: key, log: log, tls: files.Cert != ""}
+// endpoint is what a server is made of.
+type endpoint struct {
+	key    string        // of the configuration
+	addr   string        // host:port
+	certs  *certificates // nil for plain HTTP
+	limits Limits
+}
+
+// listen binds an address. reg may be nil. Nothing is answered before serve. There is no bound on the whole of a request or response: a
+// 5 TiB object takes its time, and the handler bounds each piece of it.
+func listen(e endpoint, reg prometheus.Registerer, log *slog.Logger) (*server, error) {
+	s := &server{key: e.key, log: log, tls: e.certs != nil}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true) // HTTP/2 costs seven times the CPU per byte, and no S3 client asks for it
 	s.http = &http.Server{
 		Protocols:         &protocols,
-		ReadHeaderTimeout: readHeaderTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
+		ReadHeaderTimeout: time.Duration(e.limits.ReadHeaderTimeout),
+		IdleTimeout:       time.Duration(e.limits.IdleTimeout),
+		MaxHeaderBytes:    int(e.limits.MaxHeader),
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	if s.tls {
-		pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
-		if err != nil {
-			return nil, badInput("server.tls: %w", err)
+		s.http.TLSConfig = e.certs.config()
+	}
+	labels := prometheus.Labels{"listener": e.key}
+	s.limit = &limitListener{max: int64(e.limits.MaxConnections), tls: s.tls, shed: prometheus.NewCounter(
+		prometheus.CounterOpts{
+			Name: "ashlar_connections_shed_total", ConstLabels: labels,
+			Help: "Connections that were refused because server.limits.max_connections were open.",
+		})}
+	s.http.ConnState = s.limit.count
+	if reg == nil {
+		reg = prometheus.NewRegistry() // nobody looks
+	}
+	for _, m := range []prometheus.Collector{s.limit.shed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ashlar_connections", Help: "Open connections of clients.", ConstLabels: labels,
+	}, func() float64 { return float64(s.limit.open.Load()) })} {
+		if err := reg.Register(m); err != nil {
+			return nil, err
 		}
-		s.http.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	}
 	var err error
-	if s.listener, err = net.Listen("tcp", addr); err != nil {
-		return nil, listenError(key, addr, err)
+	if s.limit.Listener, err = net.Listen("tcp", e.addr); err != nil {
+		return nil, listenError(e.key, e.addr, err)
 	}
 	return s, nil
 }
@@ -113,9 +125,9 @@ func (s *server) serve(h http.Handler, failed chan<- error) {
 		defer close(s.done)
 		var err error
 		if s.tls {
-			err = s.http.ServeTLS(s.listener, "", "")
+			err = s.http.ServeTLS(s.limit, "", "")
 		} else {
-			err = s.http.Serve(s.listener)
+			err = s.http.Serve(s.limit)
 		}
 		if !errors.Is(err, http.ErrServerClosed) {
 			select {
@@ -149,12 +161,13 @@ func (s *server) drain(d time.Duration) {
 
 // close cuts all connections off and waits for the handlers, so that what they use can be taken apart.
 func (s *server) close() {
-	_ = s.listener.Close()
+	_ = s.limit.Close()
 	_ = s.http.Close()
 	if s.done == nil {
 		return
 	}
 	<-s.done
+	s.limit.refusals.Wait()
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
@@ -170,7 +183,7 @@ func (s *server) close() {
 	}
 }
 
-func (s *server) addr() net.Addr { return s.listener.Addr() }
+func (s *server) addr() net.Addr { return s.limit.Addr() }
 
 // loopback says whether the address that was bound can be reached from this machine alone.
 func (s *server) loopback() bool {
