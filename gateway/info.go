@@ -63,7 +63,13 @@ func (g *generations) slot(o origin.Object) *atomic.Uint64 {
 }
 
 func (g *generations) of(o origin.Object) uint64 { return g.slot(o).Load() }
-func (g *generations) bump(o origin.Object)      { g.slot(o).Add(1) }
+
+func (g *generations) bump(o origin.Object) uint64 { return g.slot(o).Add(1) }
+
+// bumpIf bumps if the generation is still gen, and says whether it was.
+func (g *generations) bumpIf(o origin.Object, gen uint64) bool {
+	return g.slot(o).CompareAndSwap(gen, gen+1)
+}
 
 func (g *generations) bumpAll() {
 	for i := range g.n {
@@ -188,10 +194,20 @@ func (c *infoCache) drop(o origin.Object, k *known) {
 }
 
 // forget is what a write does: o is forgotten under all its names, and answers to questions asked before now will not be
-// remembered.
-func (c *infoCache) forget(o origin.Object) {
-	c.gens.bump(o)
+// remembered. It returns the new generation.
+func (c *infoCache) forget(o origin.Object) (gen uint64) {
+	gen = c.gens.bump(o)
 	c.drop(origin.Object{Bucket: o.Bucket, Key: o.Key}, nil)
+	return gen
+}
+
+// forgetIf is forget for a write that must have been alone since generation gen.
+func (c *infoCache) forgetIf(o origin.Object, gen uint64) (now uint64, alone bool) {
+	if !c.gens.bumpIf(o, gen) {
+		return 0, false
+	}
+	c.drop(origin.Object{Bucket: o.Bucket, Key: o.Key}, nil)
+	return gen + 1, true
 }
 
 // Purge forgets the info of all objects that match holds for, under all their names, so that their next reads ask the

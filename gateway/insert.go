@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/ashlar-s3/ashlar/blockstore"
 	"github.com/ashlar-s3/ashlar/origin"
@@ -20,37 +19,119 @@ var ErrNotInserted = errors.New("not inserted")
 // no forgetting: they are filed under their version.
 func (g *Gateway) Invalidate(o origin.Object) { g.infos.forget(o) }
 
-// Insert cuts the body of an object that was just written into blocks. info must be what the origin said of this very
-// body: its ETag above all. The info is remembered as stale, so that the next read confirms it and finds the blocks. It
-// takes no memory that it would have to wait for, and reads body, which stays the caller's, only as far as it goes. An
-// object larger than PopulateMax, or without a strong ETag, is not taken.
-func (g *Gateway) Insert(ctx context.Context, o origin.Object, info *origin.Info, body io.Reader) error {
-	policy := g.cfg.Policy(o.Bucket)
-	gen := g.gens.of(o)
-	if info.Size > policy.PopulateMax || !info.Strong() {
-		return fmt.Errorf("%w: %v: too large or without a strong ETag", ErrNotInserted, o)
+// Population takes the body of an object while it is being written, so that it is there in blocks when it is read. It
+// takes memory only where there is some at once, out of what reads may ask for ahead, and gives up otherwise: it never
+// delays the write. A nil Population takes nothing. It belongs to one goroutine at a time; end it by Commit or Abort.
+type Population struct {
+	g      *Gateway
+	object origin.Object
+	policy *Policy
+	gen    uint64 // since this write began; another number at the end says that a second one overlapped it
+	size   int64
+	taken  int64 // of Gateway.ahead
+	n      int64 // bytes so far
+	blocks []*blockstore.Block
+	over   bool // given up, or ended
+}
+
+// Populate begins. It counts as the beginning of a write: answers to questions asked before are not remembered.
+func (g *Gateway) Populate(o origin.Object, size int64) *Population {
+	p := &Population{g: g, object: o, policy: g.cfg.Policy(o.Bucket), size: size, gen: g.infos.forget(o)}
+	if size <= 0 || size > p.policy.PopulateMax || !g.ahead.take(size) {
+		p.over = true
+		return p
 	}
-	stale := *info
-	stale.Confirmed = time.Time{}
-	k := newKnown(o, &stale, policy, gen)
-	for i := range k.version.Blocks() {
+	p.taken = size
+	return p
+}
+
+// Write takes the next bytes of the body; it copies them.
+func (p *Population) Write(b []byte) {
+	if p == nil || p.over {
+		return
+	}
+	if p.n+int64(len(b)) > p.size {
+		p.Abort()
+		return
+	}
+	size := p.policy.BlockSize
+	for len(b) > 0 {
+		at := p.n % size
+		if at == 0 {
+			block := p.g.mem.TryAlloc(min(size, p.size-p.n))
+			if block == nil {
+				p.Abort()
+				return
+			}
+			p.blocks = append(p.blocks, block)
+		}
+		n := copy(p.blocks[len(p.blocks)-1].Buf()[at:], b)
+		p.n += int64(n)
+		b = b[n:]
+	}
+}
+
+// Commit files the blocks under the ETag that the origin gave the object, and says whether it did. It does not when the
+// body was not all taken, when the ETag is no strong one, or when another write of the key overlapped this: the caller
+// must Invalidate then. Nothing is known of the object but its ETag: the next read asks the origin for the rest by a
+// HEAD, and finds the blocks.
+func (p *Population) Commit(etag string) bool {
+	if p == nil || p.over {
+		return false
+	}
+	defer p.Abort()
+	info := &origin.Info{Size: p.size, ETag: etag}
+	if p.n != p.size || !info.Strong() {
+		return false
+	}
+	gen, alone := p.g.infos.forgetIf(p.object, p.gen)
+	if !alone {
+		return false
+	}
+	k := newKnown(p.object, info, p.policy, gen)
+	for i, b := range p.blocks {
+		key := blockstore.Key{Version: k.version, Index: int64(i)}
+		b.Seal(key, int(key.Len()))
+		p.g.mem.Put(b)
+	}
+	p.g.infos.put(p.object, k, gen)
+	return true
+}
+
+// Abort gives back what was taken. It may be called at any time, after Commit too.
+func (p *Population) Abort() {
+	if p == nil {
+		return
+	}
+	p.over = true
+	for _, b := range p.blocks {
+		b.Release()
+	}
+	p.blocks = nil
+	p.g.ahead.give(p.taken)
+	p.taken = 0
+}
+
+// Insert is a Population in one call: it reads body, which stays the caller's, to the end of the object. info must be
+// what the origin said of this very body: its ETag and size count. An object larger than PopulateMax, or without a
+// strong ETag, is not taken.
+func (g *Gateway) Insert(ctx context.Context, o origin.Object, info *origin.Info, body io.Reader) error {
+	p := g.Populate(o, info.Size)
+	defer p.Abort()
+	buf := make([]byte, copySize)
+	for !p.over && p.n < p.size {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		key := blockstore.Key{Version: k.version, Index: i}
-		b := g.mem.TryAlloc(key.Len())
-		if b == nil {
-			return fmt.Errorf("%w: %v: memory is busy", ErrNotInserted, o)
+		n, err := body.Read(buf[:min(copySize, p.size-p.n)])
+		p.Write(buf[:n])
+		if err != nil && p.n < p.size {
+			return fmt.Errorf("%w: %v: body of %d bytes ended after %d: %w", ErrNotInserted, o, p.size, p.n, err)
 		}
-		n, err := io.ReadFull(body, b.Buf())
-		if err != nil {
-			b.Release()
-			return fmt.Errorf("%w: %v: body of %d bytes ended in block %d: %w", ErrNotInserted, o, info.Size, i, err)
-		}
-		b.Seal(key, n)
-		g.mem.Put(b)
-		b.Release()
 	}
-	g.infos.put(o, k, gen)
+	if !p.Commit(info.ETag) {
+		return fmt.Errorf("%w: %v: too large, without a strong ETag, overlapped by another write, or no memory to spare",
+			ErrNotInserted, o)
+	}
 	return nil
 }

@@ -153,6 +153,9 @@ func (o *Object) confirm(began time.Time) error {
 // size is known.
 func (o *Object) ask(k *known, fresh time.Time) ask {
 	a := ask{object: o.request.Object, policy: o.policy, gen: o.gen, fresh: fresh, head: o.request.InfoOnly}
+	if k != nil && k.info.Confirmed.IsZero() {
+		a.head = true // populated by a write: the blocks are here, and all the rest of the info is missing
+	}
 	if a.head {
 		return a
 	}

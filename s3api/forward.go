@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
-	"sync/atomic"
 
+	"github.com/ashlar-s3/ashlar/gateway"
 	"github.com/ashlar-s3/ashlar/origin"
 )
 
@@ -18,6 +19,8 @@ const (
 	copyBuffer = 64 << 10
 	// maxDeleteBody bounds the body of DeleteObjects, which is read whole: 1000 keys of 1 KiB with room for markup.
 	maxDeleteBody = 2 << 20
+	// maxDeleteKeys is S3's limit on keys in one DeleteObjects.
+	maxDeleteKeys = 1000
 )
 
 // errAnswerBroken marks answers of the origin that ended before their end.
@@ -26,51 +29,54 @@ var errAnswerBroken = errors.New("the origin's answer broke off")
 // forward sends a request to the origin and its answer back, both as they are and unbuffered. What the request may have
 // changed is forgotten before any piece of the answer reaches the client.
 func (x *exchange) forward() error {
-	switch {
-	case x.amz.customKey && !x.h.originTLS:
+	if x.amz.customKey && !x.h.originTLS {
 		return errPlainSSE
-	case x.amz.chunked:
-		return errChunked
 	}
-	r := x.r.WithContext(x.r.Context()) // a shallow copy, whose body can be another
+	r := x.r.WithContext(x.r.Context()) // a shallow copy, whose headers and body can be others
+	upload, err := x.prepareUpload(r)
+	if err != nil {
+		return err
+	}
 	var changed []origin.Object
 	switch {
 	case r.Method == http.MethodGet, r.Method == http.MethodHead, r.Method == http.MethodOptions:
 	case x.op.drops == dropsObject:
 		changed = []origin.Object{x.object.Object}
 	case x.op.drops == dropsListed:
-		body, listed, err := x.readDelete()
+		body, err := upload.slurp(r, maxDeleteBody)
 		if err != nil {
 			return err
 		}
-		changed = listed
-		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
+		if changed, err = x.listed(body); err != nil {
+			return err
+		}
 	}
-	upload := &uploadBody{ReadCloser: r.Body}
-	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = upload
-	}
+	blocks := x.populate(r, upload)
 
-	refused := false
+	settled := false // refused for certain, or taken over by blocks
 	forget := func() {
-		if !refused {
+		if !settled {
 			for _, o := range changed {
 				x.h.gateway.Invalidate(o)
 			}
 		}
 	}
 	defer forget() // whatever happened, but for a definite refusal: an error and a panic may leave a write behind too
+	defer blocks.Abort()
 
 	answer, err := x.h.forwarder.Forward(r.Context(), r, x.object.Bucket, x.object.rawKey)
-	if err != nil {
-		if upload.failed.Load() {
-			return &Error{Status: errIncompleteBody.Status, Code: errIncompleteBody.Code, Message: errIncompleteBody.Message,
-				Cause: err}
+	if refusal := upload.refusal(); refusal != nil {
+		if err == nil {
+			_ = answer.Body.Close()
 		}
+		return refusal // the client's own fault, however the origin took it
+	}
+	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
-	refused = answer.StatusCode >= 400 && answer.StatusCode < 500
+	settled = answer.StatusCode >= 400 && answer.StatusCode < 500 ||
+		answer.StatusCode == http.StatusOK && blocks.Commit(answer.Header.Get("Etag"))
 	forget()
 
 	copyHeader(x.w.Header(), answer.Header)
@@ -83,6 +89,24 @@ func (x *exchange) forward() error {
 		return nil
 	}
 	return x.copyBody(answer, forget)
+}
+
+// populate begins to take the body of an object that is being written, where it may be: what is read is then likely to be
+// this. The result may be nil, which takes nothing.
+func (x *exchange) populate(r *http.Request, u *upload) *gateway.Population {
+	g, able := x.h.gateway.(interface {
+		Populate(o origin.Object, size int64) *gateway.Population
+	})
+	if !able || u == nil || x.op.name != "PutObject" || x.amz.customKey || x.object.Raw != "" {
+		return nil
+	}
+	size := r.ContentLength
+	if u.trails != nil {
+		size, _ = strconv.ParseInt(r.Header.Get("X-Amz-Decoded-Content-Length"), 10, 64)
+	}
+	p := g.Populate(x.object.Object, size)
+	u.seen = p.Write
+	return p
 }
 
 // relay is begin for an answer that has its length among its headers, or has none.
@@ -138,20 +162,6 @@ func copyHeader(to, from http.Header) {
 	}
 }
 
-// uploadBody remembers that it was the client who failed, and not the origin.
-type uploadBody struct {
-	io.ReadCloser
-	failed atomic.Bool // read by the handler while the transport may still be reading the body
-}
-
-func (b *uploadBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) {
-		b.failed.Store(true)
-	}
-	return n, err
-}
-
 // deleteList is the body of DeleteObjects, all of it: what is not known here could mean another key to the origin.
 type deleteList struct {
 	XMLName xml.Name `xml:"Delete"`
@@ -169,33 +179,28 @@ type deleteList struct {
 
 type xmlElement struct{ XMLName xml.Name }
 
-// readDelete reads the body of DeleteObjects, and returns it with the objects it lists.
-func (x *exchange) readDelete() (body []byte, objects []origin.Object, err error) {
-	body, err = io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, maxDeleteBody))
-	if err != nil {
-		var tooLong *http.MaxBytesError
-		if errors.As(err, &tooLong) {
-			return nil, nil, errMalformedXML
-		}
-		return nil, nil, errIncompleteBody
-	}
+// listed reads the body of DeleteObjects and returns the objects it names, each of which the requester may delete.
+func (x *exchange) listed(body []byte) (objects []origin.Object, err error) {
 	var list deleteList
 	d := xml.NewDecoder(bytes.NewReader(body))
 	if err := d.Decode(&list); err != nil || len(list.Unknown) > 0 {
-		return nil, nil, errMalformedXML
+		return nil, errMalformedXML
 	}
 	if _, err := d.Token(); err != io.EOF && len(bytes.TrimSpace(body[d.InputOffset():])) > 0 {
-		return nil, nil, errMalformedXML // a second document
+		return nil, errMalformedXML // a second document
+	}
+	if len(list.Objects) == 0 || len(list.Objects) > maxDeleteKeys {
+		return nil, errMalformedXML
 	}
 	for _, o := range list.Objects {
 		if len(o.Keys) != 1 || len(o.Unknown) > 0 {
-			return nil, nil, errMalformedXML
+			return nil, errMalformedXML
 		}
 		object := origin.Object{Bucket: x.object.Bucket, Key: o.Keys[0]}
 		if !x.who.grant.onObject(x.op.right, &object) {
-			return nil, nil, errAccessDenied
+			return nil, errAccessDenied
 		}
 		objects = append(objects, object)
 	}
-	return body, objects, nil
+	return objects, nil
 }

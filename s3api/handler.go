@@ -83,6 +83,7 @@ type Handler struct {
 	logger    *slog.Logger
 	purger    purger // nil where the engine is none
 
+	checksums  []checksum
 	cacheNames cacheNames
 	buffers    sync.Pool // of *[copyBuffer]byte, for forwarded bodies
 }
@@ -118,6 +119,7 @@ func New(c Config) (*Handler, error) {
 		metrics:   m,
 		logger:    c.Logger,
 
+		checksums:  newChecksums(),
 		cacheNames: newCacheNames(),
 	}
 	h.auth.Store(auth)
