@@ -53,11 +53,12 @@ type command struct {
 	summary string // one line
 	usage   string // what follows "ashlar NAME"
 	help    string // the rest of --help, before the flags
+	args    int    // how many arguments besides flags it takes at most
 	run     func(ctx context.Context, c call, flags *flag.FlagSet) error
 }
 
 func commands() []command {
-	return []command{serveCommand(), checkCommand(), demoCommand(), versionCommand()}
+	return []command{serveCommand(), checkCommand(), purgeCommand(), demoCommand(), versionCommand()}
 }
 
 // run is the process: it returns the exit code. It ends when the command does, or when ctx does.
@@ -116,7 +117,7 @@ func overview() string {
 	b.WriteString("ashlar is a read-through block cache for S3-compatible storage. Clients change one setting,\n" +
 		"the endpoint URL.\n\n")
 	for _, c := range commands() {
-		fmt.Fprintf(&b, "  ashlar %-32s %s\n", strings.TrimSpace(c.name+" "+c.usage), c.summary)
+		fmt.Fprintf(&b, "  ashlar %-48s %s\n", strings.TrimSpace(c.name+" "+c.usage), c.summary)
 	}
 	b.WriteString("\n\"ashlar COMMAND --help\" says more. To see it work: ashlar demo\n")
 	return b.String()
@@ -125,36 +126,53 @@ func overview() string {
 // errHelp ends a command that was asked for its help only.
 var errHelp = errors.New("help was asked for")
 
-// parse reads the flags of a command. It returns errHelp after printing the help.
+// parse reads the flags of a command that takes no arguments.
 func (cmd command) parse(c call, flags *flag.FlagSet) error {
+	_, err := cmd.parseArgs(c, flags)
+	return err
+}
+
+// parseArgs reads the flags and arguments of a command, in any order. It returns errHelp after printing the help.
+func (cmd command) parseArgs(c call, flags *flag.FlagSet) (args []string, err error) {
 	flags.SetOutput(io.Discard)
-	switch err := flags.Parse(c.args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintf(c.stdout, "Usage: ashlar %s\n\n%s\n", strings.TrimSpace(cmd.name+" "+cmd.usage), cmd.help)
-		flags.SetOutput(c.stdout)
-		printFlags(c.stdout, flags)
-		return errHelp
-	case err != nil:
-		return badInput("%s: %w (ashlar %s --help lists the flags)", cmd.name, err, cmd.name)
-	case flags.NArg() > 0:
-		return badInput("%s: unexpected argument %q (ashlar %s --help)", cmd.name, flags.Arg(0), cmd.name)
+	for rest := c.args; ; rest = rest[1:] {
+		switch err := flags.Parse(rest); {
+		case errors.Is(err, flag.ErrHelp):
+			fmt.Fprintf(c.stdout, "Usage: ashlar %s\n\n%s\n", strings.TrimSpace(cmd.name+" "+cmd.usage), cmd.help)
+			printFlags(c.stdout, flags)
+			return nil, errHelp
+		case err != nil:
+			return nil, badInput("%s: %w (ashlar %s --help lists the flags)", cmd.name, err, cmd.name)
+		}
+		if rest = flags.Args(); len(rest) == 0 {
+			return args, nil
+		}
+		if len(args) == cmd.args {
+			return nil, badInput("%s: unexpected argument %q (ashlar %s --help)", cmd.name, rest[0], cmd.name)
+		}
+		args = append(args, rest[0])
 	}
-	return nil
 }
 
 // printFlags lists the flags in the spelling that the rest of the help uses.
 func printFlags(w io.Writer, flags *flag.FlagSet) {
-	n := 0
+	var lines [][2]string
+	width := 0
 	flags.VisitAll(func(f *flag.Flag) {
-		if n++; n == 1 {
-			fmt.Fprint(w, "\nFlags:\n")
-		}
 		arg, text := flag.UnquoteUsage(f)
 		if f.DefValue != "" && f.DefValue != "false" {
 			text += " (default " + f.DefValue + ")"
 		}
-		fmt.Fprintf(w, "  %-18s %s\n", strings.TrimSpace("--"+f.Name+" "+arg), text)
+		name := strings.TrimSpace("--" + f.Name + " " + arg)
+		lines = append(lines, [2]string{name, text})
+		width = max(width, len(name))
 	})
+	if len(lines) > 0 {
+		fmt.Fprint(w, "\nFlags:\n")
+	}
+	for _, l := range lines {
+		fmt.Fprintf(w, "  %-*s %s\n", width, l[0], l[1])
+	}
 }
 
 // buildVersion names this build as precisely as it can.

@@ -40,6 +40,7 @@ func writeFile(t *testing.T, name, text string) string {
 
 func TestExitCodes(t *testing.T) {
 	good := writeFile(t, "good.toml", "[origin]\ncredentials = { source = \"anonymous\" }\n")
+	secret := writeFile(t, "secret", "s3cr3t\n")
 	bad := writeFile(t, "bad.toml", "[server]\nlisten = 1\n")
 	for _, tc := range []struct {
 		args           string
@@ -57,7 +58,7 @@ func TestExitCodes(t *testing.T) {
 		{"version", 0, "ashlar ", ""},
 		{"--version", 0, "ashlar ", ""},
 		{"srve", 2, "", `unknown command "srve"; did you mean "serve"?`},
-		{"frobnicate", 2, "", "the commands are serve, check, demo, version"},
+		{"frobnicate", 2, "", "the commands are serve, check, purge, demo, version"},
 		{"help frobnicate", 2, "", "unknown command"},
 		{"serve", 2, "", "serve needs --config FILE"},
 		{"check", 2, "", "check needs --config FILE"},
@@ -68,6 +69,22 @@ func TestExitCodes(t *testing.T) {
 		{"check --config " + bad, 2, "", bad + ":2: server.listen: must be a string, not a number\n"},
 		{"serve --config " + bad, 2, "", bad + ":2: server.listen: must be a string, not a number\n"},
 		{"check --config " + good, 0, "Origin: not signed.", ""},
+		{"purge --help", 0, "--secret-key-file FILE", ""},
+		{"purge", 2, "", "purge: which objects?"},
+		{"purge s3://b/k", 2, "", "purge needs --config FILE or --endpoint URL"},
+		{"purge b/k --endpoint http://x", 2, "", `"b/k" is not s3://BUCKET/PREFIX`},
+		{"purge s3:///k --endpoint http://x", 2, "", "names no bucket"},
+		{"purge s3://*/k --endpoint http://x", 2, "", "patterns are not understood"},
+		{"purge s3://b --exact --endpoint http://x", 2, "", "must name an object"},
+		{"purge s3://b/k s3://b/l --endpoint http://x", 2, "", `unexpected argument "s3://b/l"`},
+		{"purge s3://b/k --endpoint http://x", 2, "", "no key to sign with"},
+		{"purge s3://b/k --endpoint http://x --access-key a", 2, "", "--access-key and --secret-key-file belong together"},
+		{"purge s3://b/k --endpoint http://x --client-key a", 2, "", "--client-cert and --client-key belong together"},
+		{"purge s3://b/k --endpoint http://x --access-key a --secret-key-file none", 2, "", "cannot read none: no such file"},
+		{"purge s3://b/k --endpoint x --access-key a --secret-key-file " + bad, 2, "", "holds more than one line"},
+		{"purge s3://b/k --endpoint x --access-key a --secret-key-file " + secret, 2, "", `"x" is not a URL`},
+		{"purge s3://b/k --config " + good, 2, "", `with auth.mode = "anonymous" nobody has the right to`},
+		{"purge s3://b/k --config " + bad, 2, "", bad + ":2: server.listen"},
 		{"demo --listen nonsense", 2, "", `demo: --listen: "nonsense" is not host:port`},
 	} {
 		code, stdout, stderr := runFor(t.Context(), strings.Fields(tc.args)...)
@@ -82,7 +99,7 @@ func TestExitCodes(t *testing.T) {
 
 // TestHelpIsReadable keeps the help within a terminal.
 func TestHelpIsReadable(t *testing.T) {
-	for _, args := range []string{"help", "help serve", "help check", "help demo", "help version"} {
+	for _, args := range []string{"help", "help serve", "help check", "help purge", "help demo", "help version"} {
 		_, out, _ := runFor(t.Context(), strings.Fields(args)...)
 		for line := range strings.Lines(out) {
 			if len(line) > 121 || strings.Contains(line, "\t") {
