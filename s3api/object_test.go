@@ -143,7 +143,7 @@ func TestReadsThatAreForwarded(t *testing.T) {
 		{"GET /bucket/k", []string{"If-None-Match", `"a", "b"`}},
 		{"HEAD /bucket/k", []string{"If-Match", `W/"a"`}},
 		{"GET /bucket/k", []string{"x-amz-server-side-encryption-customer-algorithm", "AES256", "TLS", ""}}, // A08
-		{"GET /bucket/k", []string{"Origin", "https://example.com"}}, // its browser needs CORS headers
+		{"GET /bucket/k", []string{"Origin", "https://example.com"}},                                        // its browser needs CORS headers
 		{"HEAD /bucket/k?versionId=v", []string{"Origin", "null", "Range", "bytes=0-1"}},
 	} {
 		forwarded := 0

@@ -56,7 +56,7 @@ func newNode(t testing.TB, change func(*Config)) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(mem.Close)
-	policy := &gateway.Policy{BlockSize: wireBlock, FetchWindow: 4, ReadWindow: 8, TTL: time.Hour,
+	policy := &gateway.Policy{BlockSize: wireBlock, FetchWindow: 4, ReadWindow: 8, TTL: time.Hour, PopulateMax: 1 << 20,
 		FirstByte: 10 * time.Second, Attempt: 30 * time.Second}
 	g, err := gateway.New(gateway.Config{Origin: o, Memory: mem, Policy: func(string) *gateway.Policy { return policy }})
 	if err != nil {
