@@ -17,8 +17,8 @@ func poisonSlot(m []byte) {
 	}
 }
 
-// poisonSpan makes a free span fault on any access. Where the kernel refuses, because every switch of protection splits a
-// mapping and their number is limited, the span is overwritten instead.
+// poisonSpan makes a free span fault on any access. Where the kernel refuses, because every switch of protection splits
+// a mapping and their number is limited, the span is overwritten instead.
 func poisonSpan(m []byte) {
 	if unix.Mprotect(m, unix.PROT_NONE) != nil {
 		poisonSlot(m)
