@@ -76,8 +76,8 @@ type Source uint8
 // The sources, in the order in which a read asks them.
 const (
 	SourceMemory Source = iota
-	SourceFlight // joined a fetch that another read had started
-	SourceOrigin // fetched for this read
+	SourceFlight        // joined a fetch that another read had started
+	SourceOrigin        // fetched for this read
 	numSources
 )
 
