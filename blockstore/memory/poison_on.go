@@ -4,9 +4,6 @@ package memory
 
 import "golang.org/x/sys/unix"
 
-// poisoned says that this build makes use after release visible.
-const poisoned = true
-
 // poisonByte fills free slots that share their pages with slots in use.
 const poisonByte = 0xDB
 
