@@ -28,7 +28,7 @@ func TestHeadHeaders(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, value)
 		}
 	}
-	if got := r.Header["x-amz-meta-two"]; len(got) != 2 || got[0] != "1" || got[1] != "2" {
+	if got := r.Header[strings.ToLower("X-Amz-Meta-Two")]; len(got) != 2 || got[0] != "1" || got[1] != "2" {
 		t.Errorf("metadata, repeated, in lower case as S3 sends it: %q", got)
 	}
 	for _, absent := range []string{"Content-Range", "X-Amz-Checksum-Crc32", "X-Amz-Checksum-Type"} {
