@@ -5,7 +5,7 @@ SHELL := bash
 
 # The toolchain that everything is built and checked with; go fetches it when another one is installed. Raise it with
 # every release of Go: the standard library's fixes are ours.
-export GOTOOLCHAIN := go1.26.9
+export GOTOOLCHAIN := go1.26.10
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME ?= 60s

@@ -38,8 +38,8 @@ func NewVersion(v Version) *Version {
 	return &v
 }
 
-// WithHash returns a copy of v with another hash. It is for tests of stores: two versions given the same hash have blocks
-// that collide, which stores must answer correctly. A version is not Equal to its copies with other hashes.
+// WithHash returns a copy of v with another hash. It is for tests of stores: two versions given the same hash have
+// blocks that collide, which stores must answer correctly. A version is not Equal to its copies with other hashes.
 func (v *Version) WithHash(hash uint64) *Version {
 	c := *v
 	c.hash = hash

@@ -7,7 +7,7 @@ import (
 )
 
 func version(change func(*Version)) *Version {
-	v := Version{Bucket: "bucket", Key: "a/key", VersionID: "v1", Raw: "", Tag: `"etag"`, Size: 10<<20 + 1, BlockSize: 1 << 20}
+	v := Version{Bucket: "bucket", Key: "a/key", VersionID: "v1", Tag: `"etag"`, Size: 10<<20 + 1, BlockSize: 1 << 20}
 	if change != nil {
 		change(&v)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ashlar-s3/ashlar/blockstore"
+	"github.com/ashlar-s3/ashlar/blockstore/memory"
 	"github.com/ashlar-s3/ashlar/gateway"
 	"github.com/ashlar-s3/ashlar/origin"
 	"github.com/ashlar-s3/ashlar/origin/origintest"
@@ -40,15 +41,28 @@ type rig struct {
 	*gateway.Gateway
 	t      testing.TB
 	origin *origintest.Origin
-	memory *strictMemory
+	memory testMemory
 	policy gateway.Policy
 	reg    *prometheus.Registry
+}
+
+// testMemory is a memory tier that tests can look into.
+type testMemory interface {
+	blockstore.Memory
+	evict()      // drops everything, where that can be had
+	leaked() int // blocks that somebody beside the tier holds, at the end
+	most() int64 // bytes that were in use at one time
 }
 
 // newRig makes one; change adjusts the configuration. It checks at the end that nothing was left behind.
 func newRig(t testing.TB, p gateway.Policy, limit int64, change ...func(*gateway.Config)) *rig {
 	t.Helper()
-	r := &rig{t: t, origin: origintest.New(), memory: newStrictMemory(limit), policy: p, reg: prometheus.NewRegistry()}
+	return newRigOver(t, newStrictMemory(limit), p, change...)
+}
+
+func newRigOver(t testing.TB, m testMemory, p gateway.Policy, change ...func(*gateway.Config)) *rig {
+	t.Helper()
+	r := &rig{t: t, origin: origintest.New(), memory: m, policy: p, reg: prometheus.NewRegistry()}
 	c := gateway.Config{
 		Origin: r.origin, Memory: r.memory, Registerer: r.reg,
 		Policy: func(string) *gateway.Policy { return &r.policy },
@@ -267,10 +281,32 @@ func (m *strictMemory) evict() {
 	}
 }
 
+func (m *strictMemory) most() int64 { return m.peak }
+
 // leaked returns the blocks that somebody beside the store holds.
 func (m *strictMemory) leaked() int {
 	m.evict()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.live
+}
+
+// realMemory is the tier that processes have.
+type realMemory struct{ *memory.Tier }
+
+func newRealMemory(t testing.TB, limit, maxBlock int64) realMemory {
+	m, err := memory.New(memory.Config{Limit: limit, MaxBlock: maxBlock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return realMemory{m}
+}
+
+func (m realMemory) evict()      {}
+func (m realMemory) most() int64 { return m.Stats().Used }
+
+func (m realMemory) leaked() int {
+	s := m.Stats()
+	m.Close()
+	return int(s.Slots - s.Blocks)
 }

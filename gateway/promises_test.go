@@ -508,8 +508,8 @@ func TestSlowReaders(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		if r.memory.peak > limit {
-			t.Errorf("%d bytes of slots, limit %d", r.memory.peak, limit)
+		if r.memory.most() > limit {
+			t.Errorf("%d bytes of slots, limit %d", r.memory.most(), limit)
 		}
 		r.checkIdle()
 	})

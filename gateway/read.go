@@ -189,6 +189,7 @@ func (o *Object) adopt(k *known, p *probe, err error) error {
 		o.led = p.flight
 		if o.led == nil {
 			o.led = &flight{} // led, without blocks
+			o.giveAhead(o.ahead)
 		}
 	}
 	return nil

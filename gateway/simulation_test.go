@@ -83,7 +83,12 @@ func newSimulation(t *testing.T, seed uint64) *simulation {
 		FirstByte: time.Second, Attempt: 3 * time.Second,
 	}
 	s := &simulation{t: t, rng: rng, history: make(map[string][]event), faulty: []float64{0, 0.1, 0.4}[rng.IntN(3)]}
-	s.rig = newRig(t, p, p.BlockSize*int64(8+rng.IntN(100)), func(c *gateway.Config) {
+	var m testMemory = newStrictMemory(p.BlockSize * int64(8+rng.IntN(100)))
+	if rng.IntN(4) == 0 {
+		p.BlockSize = 1 << (13 + rng.IntN(4)) // so that the smallest tier there can be has to evict
+		m = newRealMemory(t, 1<<20, p.BlockSize)
+	}
+	s.rig = newRigOver(t, m, p, func(c *gateway.Config) {
 		c.OriginConcurrency = 1 + rng.IntN(8)
 		c.InfoMemory = 1 << (14 + rng.IntN(8))
 	})

@@ -152,7 +152,7 @@ func copyHeader(to, from http.Header) {
 	to["Content-Type"] = nil // none unless the origin sent one: net/http would guess
 	for name, values := range from {
 		if passes(name) {
-			to[name] = values
+			to[wireName(name)] = values
 		}
 	}
 	for _, line := range from["Connection"] {

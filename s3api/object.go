@@ -169,13 +169,23 @@ func (x *exchange) describeVersion(info *origin.Info) {
 // setAll sets headers that are sorted by name.
 func (x *exchange) setAll(lines []origin.Header) {
 	for i, l := range lines {
+		name := wireName(l.Name)
 		if i > 0 && lines[i-1].Name == l.Name {
 			h := x.w.Header()
-			h[l.Name] = append(h[l.Name], l.Value)
+			h[name] = append(h[name], l.Value)
 			continue
 		}
-		x.set(l.Name, l.Value)
+		x.set(name, l.Value)
 	}
+}
+
+// wireName is a canonical name as it is sent: user metadata in lower case, as S3 does, since clients (boto3) take its
+// names as they come.
+func wireName(name string) string {
+	if strings.HasPrefix(name, "X-Amz-Meta-") {
+		return strings.ToLower(name)
+	}
+	return name
 }
 
 // answerNotModified sends a 304.

@@ -82,15 +82,6 @@ func newNode(t testing.TB, change func(*Config)) *node {
 	return n
 }
 
-// wireSkips are the rows that a cache answers otherwise than S3, and why.
-func wireSkips() map[string]string {
-	skips := make(map[string]string)
-	for _, sum := range []string{"crc32", "crc32c", "crc64nvme", "sha1", "sha256"} {
-		skips["checksum/U06-"+sum] = "answers to ranges carry no checksum, and no HEAD goes before a cold read"
-	}
-	return skips
-}
-
 // TestWire is all that S3 answers to reads, first and later, in both forms of addresses.
 func TestWire(t *testing.T) {
 	for _, c := range []struct {
@@ -112,7 +103,6 @@ func TestWire(t *testing.T) {
 			target := s3wiretest.Target{
 				Endpoint: s3wiretest.Endpoint{URL: n.front.URL, AccessKey: nodeKey, SecretKey: nodeSecret},
 				Origin:   s3wiretest.Endpoint{URL: n.back.URL, AccessKey: originKey, SecretKey: originSecret},
-				Skips:    wireSkips(),
 				Domain:   "s3.test", VirtualHosted: c.virtual, Warm: c.warm, BlockSize: wireBlock,
 			}
 			if c.anonymously {

@@ -1,5 +1,5 @@
-// Package blockstoretest is the suite that every implementation of blockstore.Store and blockstore.Memory passes, and what
-// its users need in tests of their own: contents that tell their key, and Slots on the heap.
+// Package blockstoretest is the suite that every implementation of blockstore.Store and blockstore.Memory passes, and
+// what its users need in tests of their own: contents that tell their key, and Slots on the heap.
 package blockstoretest
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Fill writes the contents of block k into buf, which has the block's length or less. They follow from every field of the
-// version and from the index, but not from the hash: blocks whose hashes collide have different contents.
+// Fill writes the contents of block k into buf, which has the block's length or less. They follow from every field of
+// the version and from the index, but not from the hash: blocks whose hashes collide have different contents.
 func Fill(k blockstore.Key, buf []byte) {
 	v := k.Version
 	x := xxhash.Sum64String(fmt.Sprintf("%q %q %q %q %q %d %d %d",
@@ -71,8 +71,8 @@ func Object(name string, size, blockSize int64) *blockstore.Version {
 	})
 }
 
-// Heap is blockstore.Slots over the Go heap, without eviction: for tests of what needs Slots but not a tier. The memory of
-// a block is overwritten when it is released. Safe for concurrent use; the zero value is ready and has no limit.
+// Heap is blockstore.Slots over the Go heap, without eviction: for tests of what needs Slots but not a tier. The memory
+// of a block is overwritten when it is released. Safe for concurrent use; the zero value is ready and has no limit.
 type Heap struct {
 	Max int64 // bytes that may be in use, 0 for any number
 

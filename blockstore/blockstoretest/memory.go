@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-s3/ashlar/blockstore"
 )
 
-// Memory checks a memory tier: what Store checks, and the promises of Slots. s.New must return a blockstore.Memory with a
-// limit of 16 MiB or less.
+// Memory checks a memory tier: what Store checks, and the promises of Slots. s.New must return a blockstore.Memory with
+// a limit of 16 MiB or less.
 func Memory(t *testing.T, s Suite) {
 	Store(t, s)
 	test := func(name string, f func(*run, blockstore.Memory)) {

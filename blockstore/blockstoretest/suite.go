@@ -203,7 +203,9 @@ func lengths(r *run) {
 
 // A block of another version, block size or index never comes back.
 func otherKeys(r *run) {
-	base := blockstore.Version{Bucket: "b", Key: "k", VersionID: "v", Raw: "r", Tag: `"t"`, Size: 1 << 20, BlockSize: 64 << 10}
+	base := blockstore.Version{
+		Bucket: "b", Key: "k", VersionID: "v", Raw: "r", Tag: `"t"`, Size: 1 << 20, BlockSize: 64 << 10,
+	}
 	k := blockstore.Key{Version: blockstore.NewVersion(base), Index: 2}
 	r.put(k)
 	r.settle()
@@ -231,12 +233,14 @@ func collisions(r *run) {
 	for i := range 4 {
 		vs = append(vs, Object(fmt.Sprintf("collision %d", i), 1<<30, 64<<10).WithHash(42))
 	}
+	never := Object("never put", 1<<30, 64<<10).WithHash(42)
 	for round := range int64(50) {
 		for i, v := range vs {
 			k := blockstore.Key{Version: v, Index: round % 20}
 			r.put(k)
 			r.settle()
 			r.want(k)
+			r.absent(blockstore.Key{Version: never, Index: round % 20})
 			for j, other := range vs {
 				o := blockstore.Key{Version: other, Index: round % 20}
 				if r.store.Contains(o); !r.look(o) && j == i {
@@ -251,6 +255,7 @@ func collisions(r *run) {
 		for _, v := range vs {
 			r.look(blockstore.Key{Version: v, Index: round % 20})
 		}
+		r.absent(blockstore.Key{Version: never, Index: round % 20})
 	}
 }
 

@@ -15,11 +15,11 @@ import (
 //
 // Each class has its own stretch of address space as large as the whole budget, so memory moves between classes page by
 // page and address space never fragments. A span that becomes free stays resident for its own class (it is warm); when
-// another class needs the bytes it is given back to the system (and is cold). The budget counts every resident span, used
-// or not, and blockOverhead for each slot in use, and is never exceeded.
+// another class needs the bytes it is given back to the system (and is cold). The budget counts every resident span,
+// used or not, and blockOverhead for each slot in use, and is never exceeded.
 //
-// Those who must wait for room form one queue and are served strictly in order: nobody overtakes, whatever their sizes, so
-// a large request is not starved by small ones.
+// Those who must wait for room form one queue and are served strictly in order: nobody overtakes, whatever their sizes,
+// so a large request is not starved by small ones.
 type arena struct {
 	mapping []byte
 	base    uintptr
@@ -30,7 +30,7 @@ type arena struct {
 
 	waiting atomic.Int64 // len of queue, to be looked at without the lock
 
-	mu       sync.Mutex // guards what follows; madvise is called with it held: microseconds, and only when classes change
+	mu       sync.Mutex // guards what follows; held during madvise, which takes microseconds and is rare
 	classes  []class    // the slice and the layouts never change
 	resident int64      // bytes of resident spans
 	warm     int64      // bytes of resident spans that are wholly free
@@ -249,8 +249,8 @@ func (a *arena) takeLocked(ci int) []byte {
 	return a.span(ci, si)[int64(slot)*c.slot:][:c.slot:c.slot]
 }
 
-// trim gives one warm span back to the system, of the class that has most of them, but not the last one of class keep. It
-// says whether it could.
+// trim gives one warm span back to the system, of the class that has most of them, but not the last one of class keep.
+// It says whether it could.
 func (a *arena) trim(keep int) bool {
 	most, bytes := -1, int64(0)
 	for ci := range a.classes {

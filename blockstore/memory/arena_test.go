@@ -27,8 +27,8 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// Random takes and frees of all sizes: slots never overlap, hold what was asked for, and what is resident with the overhead
-// of blocks never exceeds the limit; and at the end all of it can be one class's again.
+// Random takes and frees of all sizes: slots never overlap, hold what was asked for, and what is resident with the
+// overhead of blocks never exceeds the limit; and at the end all of it can be one class's again.
 func TestArenaRandom(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

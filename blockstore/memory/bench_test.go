@@ -58,7 +58,8 @@ func BenchmarkHit(b *testing.B) {
 	})
 }
 
-// BenchmarkPut is Alloc, Seal, Put and Release with a full tier, so that each evicts another; the bytes are not touched.
+// BenchmarkPut is Alloc, Seal, Put and Release with a full tier, so that each evicts another; the bytes are not
+// touched.
 func BenchmarkPut(b *testing.B) {
 	for _, size := range []struct {
 		name  string

@@ -2,9 +2,9 @@ package memory
 
 import "math/bits"
 
-// Slots come in classes: four sizes per doubling, so that a block leaves at most a fifth of its slot unused. A span is the
-// run of whole pages that is committed and given back as one: one slot where the size is a multiple of the page, several
-// slots sharing pages below that.
+// Slots come in classes: four sizes per doubling, so that a block leaves at most a fifth of its slot unused. A span is
+// the run of whole pages that is committed and given back as one: one slot where the size is a multiple of the page,
+// several slots sharing pages below that.
 const (
 	minSlot      = 256      // bytes, the smallest slot
 	maxSlot      = 16 << 20 // bytes, the largest slot

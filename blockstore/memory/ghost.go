@@ -1,8 +1,9 @@
 package memory
 
 // ghost remembers the hashes of blocks that were lately turned away, without their bytes: a block that is fetched again
-// while remembered has earned a place. It has one mark of four bytes per KiB of the tier, in sets that fill a cache line;
-// what it forgets too early, or takes for something else, costs a hit, never a wrong answer. Not safe for concurrent use.
+// while remembered has earned a place. It has one mark of four bytes per KiB of the tier, in sets that fill a cache
+// line; what it forgets too early, or takes for something else, costs a hit, never a wrong answer. Not safe for
+// concurrent use.
 type ghost struct {
 	sets [][setMarks]mark
 	unit int64 // bytes turned away per tick of the clock

@@ -147,7 +147,6 @@ type order struct {
 	window  queue
 	main    queue
 	target  int64 // bytes the window may have at present
-	burst   int64 // bytes in flight lately, see Tier.plan
 	ghost   *ghost
 	put     int64         // bytes put since the last tick
 	perTick int64         // bytes

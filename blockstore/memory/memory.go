@@ -1,10 +1,10 @@
-// Package memory is the tier of blocks in RAM. A block that was just put is a hit, whatever else is going on, as long as
-// evicting other blocks can make room; the tier never occupies more than its limit, blocks that are being filled or still
-// read after their eviction included; and a slot is never reused while anyone holds a reference to its block.
+// Package memory is the tier of blocks in RAM. A block that was just put is a hit, whatever else is going on, as long
+// as evicting other blocks can make room; the tier never occupies more than its limit, blocks that are being filled or
+// still read after their eviction included; and a slot is never reused while anyone holds a reference to its block.
 //
-// A block lives in three places, in this order. Its bytes are in a slot of the arena, off the Go heap (arena.go). From Put
-// on it is in the window, a FIFO queue of 6% of the tier or what is being filled, whichever is more. From there it is
-// moved to the main part, a ristretto cache, if it deserves it (policy.go). A Get looks into both.
+// A block lives in three places, in this order. Its bytes are in a slot of the arena, off the Go heap (arena.go). From
+// Put on it is in the window, a FIFO queue of 6% of the tier or what is being filled, whichever is more. From there it
+// is moved to the main part, a ristretto cache, if it deserves it (policy.go). A Get looks into both.
 //
 // Ristretto alone is not a block cache: it applies a Set some time after it returned, and then may reject it, so that a
 // block just fetched would be fetched again at once. Hence the window. And frequencies alone lock a new working set out
@@ -22,10 +22,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// blockOverhead is what a block costs on the Go heap: the Block itself and its entries in the indexes. It is charged against
-// the limit, so that a tier full of tiny objects stays as bounded as one of large blocks. Not charged is what an empty
-// tier has: less than 1% of the limit for counters and what is remembered of blocks turned away. TestBlockOverhead measures
-// both.
+// blockOverhead is what a block costs on the Go heap: the Block itself and its entries in the indexes. It is charged
+// against the limit, so that a tier full of tiny objects stays as bounded as one of large blocks. Not charged is what
+// an empty tier has: less than 1% of the limit for counters and what is remembered of blocks turned away.
+// TestBlockOverhead measures both.
 const blockOverhead = 320
 
 // minLimit is the smallest tier there can be, in bytes: below it rounding to pages and classes would eat it up.
@@ -34,7 +34,8 @@ const minLimit = 1 << 20
 var (
 	// ErrClosed is returned by Alloc once Close was called.
 	ErrClosed = errors.New("memory tier is closed")
-	// ErrSize is matched by the errors of Alloc for lengths that the tier has no slot for: 0 or less, or above MaxBlock.
+	// ErrSize is matched by the errors of Alloc for lengths that the tier has no slot for: 0 or less, or above
+	// MaxBlock.
 	ErrSize = errors.New("no slot for a block of this length")
 )
 
@@ -49,8 +50,9 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// MinLimit returns the smallest Limit that New accepts for blocks of up to maxBlock bytes: eight of the largest blocks, so
-// that one can be filled and a quarter of the tier pinned by slow readers while there is still room to work; and 1 MiB.
+// MinLimit returns the smallest Limit that New accepts for blocks of up to maxBlock bytes: eight of the largest blocks,
+// so that one can be filled and a quarter of the tier pinned by slow readers while there is still room to work; and 1
+// MiB.
 func MinLimit(maxBlock int64) int64 { return max(8*maxBlock, minLimit) }
 
 // Tier implements blockstore.Memory. All methods are safe for concurrent use.
@@ -73,7 +75,8 @@ type Tier struct {
 
 var _ blockstore.Memory = (*Tier)(nil)
 
-// New returns an empty tier. It reserves address space, some fifty times the limit, but no memory. Close it.
+// New returns an empty tier. It reserves address space, up to 65 times the limit, but no memory; a system that accounts
+// for address space (Linux with vm.overcommit_memory = 2) may refuse that. Close the tier.
 func New(c Config) (*Tier, error) {
 	if c.MaxBlock < 1 || c.MaxBlock > maxSlot {
 		return nil, fmt.Errorf("memory: largest block of %d bytes, want 1 to %d", c.MaxBlock, maxSlot)
@@ -117,8 +120,8 @@ func New(c Config) (*Tier, error) {
 }
 
 // Close ends the tier: Get finds nothing any more, Alloc fails with ErrClosed, for those who wait too, and the tier's
-// goroutines have ended when it returns. Blocks that are still referenced stay readable; the memory is unmapped when the
-// last of them is released.
+// goroutines have ended when it returns. Blocks that are still referenced stay readable; the memory is unmapped when
+// the last of them is released.
 func (t *Tier) Close() {
 	t.once.Do(func() {
 		close(t.stop)
@@ -150,8 +153,8 @@ func (t *Tier) Get(k blockstore.Key) *blockstore.Block {
 		s.mu.RUnlock()
 		return nil
 	}
-	// Ristretto is asked in any case: it counts what is asked for, also of blocks that are in the window or nowhere yet.
-	// The lock keeps the mover from taking an entry out of the window between the two looks, and Close away.
+	// Ristretto is asked in any case: it counts what is asked for, also of blocks that are in the window or nowhere
+	// yet. The lock keeps the mover from taking an entry out of the window between the two looks, and Close away.
 	e := s.entries[h]
 	m, _ := t.main.Get(h)
 	s.mu.RUnlock()
@@ -182,8 +185,8 @@ func (t *Tier) Contains(k blockstore.Key) bool {
 	return e.is(k)
 }
 
-// Put makes a sealed block of this tier findable; it takes a reference of its own. A block put before under an equal key
-// is replaced. Blocks that came from other Slots, and Puts after Close, are ignored.
+// Put makes a sealed block of this tier findable; it takes a reference of its own. A block put before under an equal
+// key is replaced. Blocks that came from other Slots, and Puts after Close, are ignored.
 func (t *Tier) Put(b *blockstore.Block) {
 	if !t.arena.owns(b.Bytes()) {
 		return
@@ -219,7 +222,7 @@ func (t *Tier) Alloc(ctx context.Context, n int64) (*blockstore.Block, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if m := t.takeOrEvict(ci, sparing); m != nil {
+	if m := t.takeOrEvict(ci, true); m != nil {
 		return t.block(m, n), nil
 	}
 	m, place := t.arena.takeOrQueue(ci)
@@ -241,13 +244,13 @@ func (t *Tier) Alloc(ctx context.Context, n int64) (*blockstore.Block, error) {
 	return t.block(m, n), nil
 }
 
-// TryAlloc is Alloc that returns nil instead of waiting, or of evicting blocks that are in use or were just put.
+// TryAlloc is Alloc that returns nil instead of waiting, or of evicting what was just put.
 func (t *Tier) TryAlloc(n int64) *blockstore.Block {
 	ci, err := t.class(n)
 	if err != nil {
 		return nil
 	}
-	if m := t.takeOrEvict(ci, cheap); m != nil {
+	if m := t.takeOrEvict(ci, false); m != nil {
 		return t.block(m, n)
 	}
 	return nil
@@ -260,7 +263,7 @@ func (t *Tier) class(n int64) (int, error) {
 	return t.arena.classOf(n), nil
 }
 
-func (t *Tier) takeOrEvict(ci int, how effort) []byte {
+func (t *Tier) takeOrEvict(ci int, all bool) []byte {
 	if m := t.arena.take(ci); m != nil {
 		return m
 	}
@@ -269,7 +272,7 @@ func (t *Tier) takeOrEvict(ci int, how effort) []byte {
 	}
 	t.policy.mu.Lock()
 	defer t.policy.mu.Unlock()
-	if t.policy.closed || !t.makeRoom(ci, how) {
+	if t.policy.closed || !t.makeRoom(ci, all) {
 		return nil
 	}
 	return t.arena.take(ci)

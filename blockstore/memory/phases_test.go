@@ -119,3 +119,22 @@ func TestPhases(t *testing.T) {
 		}
 	}
 }
+
+// A working set somewhat larger than the tier, and than its memory of what it turned away, gets in too, in the end.
+func TestLoopLargerThanTier(t *testing.T) {
+	const limit = 64 << 20
+	m := newTier(t, limit, 1<<20)
+	before := blocks("before", limit*9/10/(64<<10), 64<<10)
+	for range 3 {
+		pass(t, m, before)
+	}
+	loop := blocks("loop", limit*6/5/(64<<10), 64<<10)
+	var hits []float64
+	for range 14 {
+		hits = append(hits, pass(t, m, loop))
+	}
+	t.Logf("hits %.2f", hits)
+	if last := hits[len(hits)-1]; last < 0.3 {
+		t.Errorf("%.2f of the last pass were hits; %d bytes of the working set before are held", last, held(m, before))
+	}
+}

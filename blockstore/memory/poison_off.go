@@ -3,7 +3,6 @@
 package memory
 
 // Builds with the tag "poison" make free slots unusable; others leave them alone. See poison_on.go.
-const poisoned = false
 
 func poisonSlot([]byte) {}
 func poisonSpan([]byte) {}

@@ -4,9 +4,6 @@ package memory
 
 import "golang.org/x/sys/unix"
 
-// poisoned says that this build makes use after release visible.
-const poisoned = true
-
 // poisonByte fills free slots that share their pages with slots in use.
 const poisonByte = 0xDB
 
@@ -17,8 +14,8 @@ func poisonSlot(m []byte) {
 	}
 }
 
-// poisonSpan makes a free span fault on any access. Where the kernel refuses, because every switch of protection splits a
-// mapping and their number is limited, the span is overwritten instead.
+// poisonSpan makes a free span fault on any access. Where the kernel refuses, because every switch of protection splits
+// a mapping and their number is limited, the span is overwritten instead.
 func poisonSpan(m []byte) {
 	if unix.Mprotect(m, unix.PROT_NONE) != nil {
 		poisonSlot(m)

@@ -16,7 +16,8 @@ func fault(f func()) (yes bool) {
 	return false
 }
 
-// A slice that outlives its reference faults, on reading and on writing, and so on again when the slot went to the next.
+// A slice that outlives its reference faults, on reading and on writing, and so on again when the slot went to the
+// next.
 func TestPoisonedSpan(t *testing.T) {
 	m := newTier(t, 8<<20, 1<<20)
 	for _, n := range []int64{1 << 20, 64 << 10, 4 << 10} {

@@ -4,22 +4,25 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/dgraph-io/ristretto/v2"
 )
 
 // The numbers of the policy; ARCHITECTURE.md has the measurements behind them.
 const (
-	windowPercent = 6            // of the limit: what the window may always have
-	spareShare    = 64           // one part in so many is kept free, so that an Alloc seldom has to evict by itself
-	maxUses       = 2            // a block of the main part is passed over at most so often before it must have been used again
-	useTicks      = 32           // for which a use counts: while as many bytes are put as the limit
-	staleTicks    = 8 * useTicks // without a use after which a block of the main part yields to any other
-	moveBatch     = 256          // entries that wait for ristretto together
-	counterShare  = 2 << 10      // bytes of the limit per counter of ristretto's frequencies
+	windowPercent = 6                    // of the limit: what the window may always have
+	spareShare    = 64                   // one part in so many is kept free, so that an Alloc seldom has to evict
+	maxUses       = 2                    // that a block of the main part is passed over for; more are not counted
+	useTicks      = 32                   // for which a use counts: while as many bytes are put as the limit
+	staleTicks    = 8 * useTicks         // without a use after which a block of the main part yields to any other
+	moveBatch     = 256                  // entries that wait for ristretto together
+	pollEvery     = 2 * time.Millisecond // while someone waits for room
+	counterShare  = 2 << 10              // bytes of the limit per counter of ristretto's frequencies
 )
 
-// policy is the state of the one who decides; mu makes sure that there is only one at a time, the mover or an Alloc in need.
+// policy is the state of the one who decides; mu makes sure that there is only one at a time, the mover or an Alloc in
+// need.
 type policy struct {
 	mu     sync.Mutex // taken before every other lock
 	closed bool
@@ -28,15 +31,6 @@ type policy struct {
 
 	waits atomic.Uint64
 }
-
-// effort says what may be evicted to make room.
-type effort int
-
-const (
-	cheap   effort = iota // blocks that nobody reads, of the main part
-	sparing               // of the window too, when there are none
-	any                   // blocks that are being read too: their readers' release will make the room
-)
 
 func (t *Tier) newMain(limit int64) (*ristretto.Cache[uint64, *entry], error) {
 	return ristretto.NewCache(&ristretto.Config[uint64, *entry]{
@@ -53,8 +47,8 @@ func (t *Tier) newMain(limit int64) (*ristretto.Cache[uint64, *entry], error) {
 	})
 }
 
-// exit drops the reference of an entry that left ristretto by whatever way. It is called once per entry, and with nil when
-// ristretto was asked to delete what it had not got.
+// exit drops the reference of an entry that left ristretto by whatever way. It is called once per entry, and with nil
+// when ristretto was asked to delete what it had not got.
 func (t *Tier) exit(e *entry) {
 	if e == nil {
 		return
@@ -84,19 +78,30 @@ func (o *order) turnAway(e *entry) {
 }
 
 // move is the mover: it brings what is too much for the window to the main part, and evicts for those who wait.
+//
+// Who waits is served when a slot is freed, and the mover is woken when a block is put. But a reader who leaves a block
+// that the tier has too is seen by nobody, and makes it possible to evict it: hence the poll, while someone waits.
 func (t *Tier) move() {
 	defer close(t.done)
+	poll := time.NewTimer(pollEvery)
+	defer poll.Stop()
 	for {
+		if t.arena.waiting.Load() > 0 {
+			poll.Reset(pollEvery)
+		} else {
+			poll.Stop()
+		}
 		select {
 		case <-t.stop:
 			return
 		case <-t.kick:
+		case <-poll.C:
 		}
 		t.policy.mu.Lock()
 		t.drain(0)
 		for {
 			ci, ok := t.arena.head()
-			if !ok || !t.makeRoom(ci, any) {
+			if !ok || !t.makeRoom(ci, true) {
 				break
 			}
 		}
@@ -104,18 +109,16 @@ func (t *Tier) move() {
 	}
 }
 
-// plan divides the memory: it sets what the window may have, and returns what the main part may have if room bytes are to
-// stay free. t.policy.mu and t.order.mu are held, and no entry is in the mover's hand.
+// plan divides the memory: it sets what the window may have, and returns what the main part may have if room bytes are
+// to stay free. t.policy.mu and t.order.mu are held, and no entry is in the mover's hand.
 //
 // Outside are the bytes of neither: blocks being filled, blocks evicted but still read, and remainders of shared pages.
-// Whatever is in flight will be put soon, so the window must have room for as much; and when it has just landed the window
-// must not shrink at once, or it would lose the first blocks of a burst: burst follows outside upward at once, and downward
-// by a quarter of the bytes that leave the window.
+// Whatever is in flight will be put soon, so the window must have room for as much. Once it has landed and the window
+// shrinks again, the main part gains what was outside: the blocks of a burst find room there.
 func (t *Tier) plan(room int64) (main int64) {
 	o := &t.order
 	outside := max(t.arena.inUse()-o.window.cost-o.main.cost, 0)
-	o.burst = max(o.burst, outside)
-	o.target = max(t.base, min(o.burst, (t.arena.limit-outside)/2))
+	o.target = max(t.base, min(outside, (t.arena.limit-outside)/2))
 	return t.arena.limit - o.target - outside - max(room, t.spare)
 }
 
@@ -133,7 +136,6 @@ func (t *Tier) drain(room int64) {
 			e := o.window.oldest()
 			o.window.remove(e)
 			batch = append(batch, e)
-			o.burst -= e.cost() / 4
 		}
 		o.mu.Unlock()
 		if len(batch) == 0 {
@@ -158,13 +160,14 @@ func (t *Tier) drain(room int64) {
 	}
 }
 
-// offer decides about a block that leaves the window, and says whether it, and the window's reference, went to ristretto.
+// offer decides about a block that leaves the window, and says whether it, and the window's reference, went to
+// ristretto.
 //
-// While there is room every block is admitted. Then: one that was turned away lately and has been fetched again gets the
-// place of the blocks that were unused for longest. Of the others those that were used in the window are let compete by
-// frequency, as ristretto does; those that nobody asked for again are turned away, and remembered. So that a working set
-// larger than what is remembered doesn't find the place taken for ever, anyone gets the place of a block that was not used
-// while eight times the limit was put.
+// While there is room every block is admitted. Then: one that was turned away lately and has been fetched again gets
+// the place of the blocks that were unused for longest. Of the others those that were used in the window are let
+// compete by frequency, as ristretto does; those that nobody asked for again are turned away, and remembered. So that a
+// working set larger than what is remembered doesn't find the place taken for ever, anyone gets the place of a block
+// that was not used while eight times the limit was put.
 func (t *Tier) offer(e *entry, capacity int64) bool {
 	o := &t.order
 	o.mu.Lock()
@@ -180,7 +183,7 @@ func (t *Tier) offer(e *entry, capacity int64) bool {
 		return false
 	}
 	o.mu.Unlock()
-	for full && deserved && t.evictMain(false) > 0 {
+	for full && deserved && t.evictMain() {
 		o.mu.Lock()
 		full = o.main.cost+e.cost() > capacity
 		o.mu.Unlock()
@@ -195,72 +198,61 @@ func (t *Tier) offer(e *entry, capacity int64) bool {
 	return true
 }
 
-// makeRoom evicts until there is room for a slot of the class, and says whether there is. t.policy.mu is held.
-func (t *Tier) makeRoom(ci int, how effort) bool {
+// makeRoom evicts blocks that nobody reads until there is room for a slot of the class, and says whether there is:
+// blocks of the main part, and of the window only if all of it may go. t.policy.mu is held.
+func (t *Tier) makeRoom(ci int, all bool) bool {
 	short := t.arena.short(ci)
 	if short <= 0 {
 		return true
 	}
 	t.drain(short)
 	for t.arena.short(ci) > 0 {
-		if t.evictMain(false) == 0 && (how == cheap || t.evictWindow(false) == 0) {
-			break
+		if !t.evictMain() && !(all && t.evictWindow()) {
+			return false
 		}
 	}
-	// What is being read is evicted only as far as those bytes, once they come back, will do: then it is the release by
-	// its readers that wakes who waits. Blocks that stay in the tier can become free unseen.
-	if how == any {
-		for short = t.arena.short(ci); short > 0; {
-			n := t.evictMain(true)
-			if n == 0 {
-				n = t.evictWindow(true)
-			}
-			if n == 0 {
-				break
-			}
-			short -= n
-		}
-	}
-	return t.arena.short(ci) <= 0
+	return true
 }
 
-// evictMain takes out the block of the main part that was unused for longest, giving those that were used, and those that
-// are being read, another round; or, if inUse, simply the oldest. It returns the cost of the block, 0 when there was none.
-func (t *Tier) evictMain(inUse bool) int64 {
+// evictMain takes out the block of the main part that was unused for longest, giving those that were used, and those
+// that are being read, another round. It says whether there was one.
+func (t *Tier) evictMain() bool {
 	o := &t.order
 	o.mu.Lock()
 	for tries := (maxUses + 1) * o.main.n; tries > 0; tries-- {
 		e := o.main.oldest()
 		o.main.remove(e)
-		if !inUse && (e.use.spend(o.tick.Load()) || e.block.Refs() > 1) {
+		if e.use.spend(o.tick.Load()) || e.block.Refs() > 1 {
 			o.main.push(e)
 			continue
 		}
 		o.evicted++
 		o.mu.Unlock()
 		t.main.Del(e.hash) // calls exit
-		return e.cost()
+		return true
 	}
 	o.mu.Unlock()
-	return 0
+	return false
 }
 
-// evictWindow takes out the oldest block of the window that nobody reads; or, if inUse, simply the oldest. It returns the
-// cost of the block, 0 when there was none.
-func (t *Tier) evictWindow(inUse bool) int64 {
+// evictWindow takes out the oldest block of the window that nobody reads, and says whether there was one.
+func (t *Tier) evictWindow() bool {
 	o := &t.order
 	o.mu.Lock()
-	for e := o.window.oldest(); e != nil && e != &o.window.root; e = e.next {
-		if !inUse && e.block.Refs() > 1 {
-			continue
+	e := o.window.oldest()
+	for e != nil && e.block.Refs() > 1 {
+		if e = e.next; e == &o.window.root {
+			e = nil
 		}
-		o.window.remove(e)
-		o.turnAway(e)
-		o.mu.Unlock()
-		t.index.forget(e)
-		e.block.Release()
-		return e.cost()
 	}
+	if e == nil {
+		o.mu.Unlock()
+		return false
+	}
+	o.window.remove(e)
+	o.turnAway(e)
 	o.mu.Unlock()
-	return 0
+	t.index.forget(e)
+	e.block.Release()
+	return true
 }

@@ -48,7 +48,8 @@ func (c *listCache) read(block int64) bool {
 	return false
 }
 
-// s3fifo is the model of S3-FIFO (Yang et al., SOSP 2023): a small queue of a tenth, a main queue, and a ghost as long as it.
+// s3fifo is the model of S3-FIFO (Yang et al., SOSP 2023): a small queue of a tenth, a main queue, and a ghost as long
+// as it.
 type s3fifo struct {
 	small, main, ghost []int64
 	smallSize, size    int
@@ -112,8 +113,8 @@ func zipf(rng *rand.Rand, s float64, catalogue int64) func() int64 {
 	return func() int64 { return int64(rank[sort.SearchFloat64s(sums, rng.Float64()*sum)]) }
 }
 
-// The tier's hit ratios against those of plain policies with as many blocks, as a table. It must beat FIFO and LRU where
-// popularity is skewed, and come close to S3-FIFO; what it gives up against it is the price of following phases.
+// The tier's hit ratios against those of plain policies with as many blocks, as a table. It must beat FIFO and LRU
+// where popularity is skewed, and come close to S3-FIFO; what it gives up against it is the price of following phases.
 func TestHitRatio(t *testing.T) {
 	const (
 		seed      = 1
@@ -128,8 +129,9 @@ func TestHitRatio(t *testing.T) {
 		next   func(rng *rand.Rand) func(i int) (block int64, counts bool)
 	}
 	const far = int64(1) << 30 // blocks nobody else reads
-	mixed := func(catalogue int64, other func(i int) int64, share int, count bool) func(*rand.Rand) func(int) (int64, bool) {
-		return func(rng *rand.Rand) func(int) (int64, bool) {
+	type source = func(i int) (block int64, counts bool)
+	mixed := func(catalogue int64, other func(i int) int64, share int, count bool) func(*rand.Rand) source {
+		return func(rng *rand.Rand) source {
 			z := zipf(rng, 0.9, catalogue)
 			return func(i int) (int64, bool) {
 				if share > 0 && i%share == 0 {
@@ -143,7 +145,8 @@ func TestHitRatio(t *testing.T) {
 		{"zipf, 2x", true, mixed(2*size, nil, 0, true)},
 		{"zipf, 4x", true, mixed(4*size, nil, 0, true)},
 		{"zipf, 4x, beside a scan", true, mixed(4*size, func(i int) int64 { return far + int64(i) }, 4, false)},
-		{"zipf, 4x, beside a loop", true, mixed(4*size, func(i int) int64 { return far + int64(i%(size*6/5)) }, 2, true)},
+		{"zipf, 4x, beside a loop", true,
+			mixed(4*size, func(i int) int64 { return far + int64(i%(size*6/5)) }, 2, true)},
 		{"zipf, 4x, moving on", false, func(rng *rand.Rand) func(int) (int64, bool) {
 			z := zipf(rng, 0.9, 4*size)
 			return func(i int) (int64, bool) { return z() + far*int64(i/(15*size)), true }

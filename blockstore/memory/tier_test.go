@@ -4,16 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 
 	"github.com/ashlar-s3/ashlar/blockstore"
 	"github.com/ashlar-s3/ashlar/blockstore/blockstoretest"
@@ -65,8 +60,8 @@ func TestErrors(t *testing.T) {
 	b.Release()
 }
 
-// Every hit and miss of a full tier with pinned blocks counts: nine tenths of the limit hold readable blocks at any time
-// when nobody holds any, through one filler or many.
+// Every hit and miss of a full tier with pinned blocks counts: nine tenths of the limit hold readable blocks at any
+// time when nobody holds any, through one filler or many.
 func TestFull(t *testing.T) {
 	for _, size := range []int64{4 << 10, 64 << 10, 1 << 20} {
 		const limit = 64 << 20
@@ -121,6 +116,9 @@ func TestBurst(t *testing.T) {
 			b.Seal(key(1000*(round+1)+int64(i)), 1<<20)
 			m.Put(b)
 			b.Release()
+			m.policy.mu.Lock() // what the mover does, but now
+			m.drain(0)
+			m.policy.mu.Unlock()
 		}
 		for i := range int64(n) {
 			b := m.Get(key(1000*(round+1) + i))
@@ -130,6 +128,37 @@ func TestBurst(t *testing.T) {
 			}
 			b.Release()
 		}
+	}
+}
+
+// With many fills in flight all the time, a block stays for at least as many puts as there are fills.
+func TestWindowHoldsFillsInFlight(t *testing.T) {
+	const inFlight = 16
+	m := newTier(t, 64<<20, 1<<20)
+	var fills []*blockstore.Block
+	for i := range int64(300) {
+		b, err := m.Alloc(t.Context(), 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fills = append(fills, b); len(fills) < inFlight {
+			continue
+		}
+		b, fills = fills[0], fills[1:]
+		b.Seal(key(i), 1<<20)
+		m.Put(b)
+		b.Release()
+		m.policy.mu.Lock() // what the mover does, but now
+		m.drain(0)
+		m.policy.mu.Unlock()
+		for j := max(i-inFlight+2, inFlight); j <= i; j++ {
+			if !m.Contains(key(j)) {
+				t.Fatalf("block %d is gone after %d more", j, i-j)
+			}
+		}
+	}
+	for _, b := range fills {
+		b.Release()
 	}
 }
 
@@ -168,216 +197,78 @@ func TestPinned(t *testing.T) {
 	}
 }
 
-// A waiter is served by the end of what holds the memory, whatever that is: a reader of a block that the tier itself still
-// has, a fill that is put, a fill that is given up.
-func TestWaiterIsServed(t *testing.T) {
-	for name, finish := range map[string]func(m *Tier, b *blockstore.Block, i int64){
-		"reader leaves":    func(m *Tier, b *blockstore.Block, i int64) { b.Release() },
-		"fill is put":      func(m *Tier, b *blockstore.Block, i int64) { b.Seal(key(i), 1<<20); m.Put(b); b.Release() },
-		"fill is given up": func(m *Tier, b *blockstore.Block, i int64) { b.Release() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := newTier(t, 8<<20, 1<<20)
-				defer m.Close()
-				var held []*blockstore.Block
-				for b := m.TryAlloc(1 << 20); b != nil; b = m.TryAlloc(1 << 20) {
-					held = append(held, b)
-				}
-				if name == "reader leaves" {
-					for i, b := range held {
-						b.Seal(key(int64(i)), 1<<20)
-						m.Put(b)
-					}
-				}
-				var got *blockstore.Block
-				go func() { got, _ = m.Alloc(context.Background(), 1<<20) }()
-				synctest.Wait()
-				if got != nil {
-					t.Fatal("there was room")
-				}
-				for i, b := range held {
-					finish(m, b, int64(100+i))
-				}
-				synctest.Wait()
-				if got == nil {
-					t.Fatalf("the waiter was not served: %+v", m.Stats())
-				}
-				got.Release()
-			})
-		})
+// Blocks that are being read are not evicted while there are others: it would make no room.
+func TestReadBlocksAreSpared(t *testing.T) {
+	m := newTier(t, 64<<20, 1<<20)
+	for i := range int64(60) {
+		read(t, m, key(i))
+	}
+	var held []*blockstore.Block
+	for i := range int64(10) {
+		if b := m.Get(key(i)); b != nil {
+			held = append(held, b)
+		}
+	}
+	for range 40 {
+		b, err := m.Alloc(t.Context(), 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Release()
+	}
+	for _, b := range held {
+		if !m.Contains(b.Key()) {
+			t.Errorf("%v was evicted while it was read", b.Key())
+		}
+		b.Release()
 	}
 }
 
-// Waiters are served in their order, whatever their sizes, one that gave up doesn't count, and nobody overtakes.
-func TestWaitersAreServedInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newTier(t, 8<<20, 1<<20)
-		defer m.Close()
-		var held []*blockstore.Block
-		for b := m.TryAlloc(256 << 10); b != nil; b = m.TryAlloc(256 << 10) {
-			held = append(held, b)
+// A block that is put again and again is there once.
+func TestReplaced(t *testing.T) {
+	m := newTier(t, 64<<20, 1<<20)
+	for i := range int64(40) {
+		b, err := m.Alloc(t.Context(), 1<<20)
+		if err != nil {
+			t.Fatal(err)
 		}
-		small := m.TryAlloc(64 << 10)
-		for b := small; b != nil; b = m.TryAlloc(64 << 10) {
-			held = append(held, b)
-		}
-		var mu sync.Mutex
-		var order []int
-		cause := errors.New("gave up")
-		ctx, cancel := context.WithCancelCause(context.Background())
-		var got []*blockstore.Block
-		for i, n := range []int64{1 << 20, 4 << 10, 1 << 20, 64 << 10, 1} {
-			go func() {
-				c := context.Background()
-				if i == 0 {
-					c = ctx
-				}
-				b, err := m.Alloc(c, n)
-				mu.Lock()
-				defer mu.Unlock()
-				if err != nil {
-					if i != 0 || !errors.Is(err, cause) {
-						t.Errorf("waiter %d: %v", i, err)
-					}
-					return
-				}
-				order, got = append(order, i), append(got, b)
-			}()
-			synctest.Wait()
-		}
-		if s := m.Stats(); s.Waiting != 5 {
-			t.Fatalf("%d wait, want 5", s.Waiting)
-		}
-		for b := range held[:3] { // 768 KiB: not enough for the first, and none for those behind
-			held[b].Release()
-		}
-		synctest.Wait()
-		if len(order) != 0 {
-			t.Fatalf("overtaken by %v", order)
-		}
-		if b := m.TryAlloc(1); b != nil {
-			t.Error("TryAlloc overtook those who wait")
-			b.Release()
-		}
-		cancel(cause)
-		synctest.Wait()
-		if fmt.Sprint(order) != "[1]" { // the one behind fits
-			t.Fatalf("served %v after the first gave up", order)
-		}
-		for _, b := range held[3:] {
-			b.Release()
-			synctest.Wait()
-			if len(order) > 1 && !slices.Contains(order, 2) {
-				t.Fatalf("waiter 2 was overtaken: %v", order)
-			}
-		}
-		if len(order) != 4 {
-			t.Errorf("served %v", order)
-		}
-		for _, b := range got {
-			b.Release()
-		}
-		if s := m.Stats(); s.Slots != 0 || s.Waiting != 0 || s.AllocWaits != 5 {
-			t.Errorf("at the end %+v", s)
-		}
-	})
-}
-
-func TestClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newTier(t, 8<<20, 1<<20)
-		var held []*blockstore.Block
-		for b := m.TryAlloc(1 << 20); b != nil; b = m.TryAlloc(1 << 20) {
-			blockstoretest.Fill(key(100), b.Buf())
-			b.Seal(key(100), 1<<20)
-			held = append(held, b)
-		}
-		for _, b := range held[:3] {
-			m.Put(b)
-		}
-		errs := make(chan error, 2)
-		for range 2 {
-			go func() {
-				_, err := m.Alloc(context.Background(), 1<<20)
-				errs <- err
-			}()
-		}
-		synctest.Wait()
-		m.Close()
-		m.Close()
-		for range 2 {
-			if err := <-errs; !errors.Is(err, ErrClosed) {
-				t.Errorf("a waiter got %v", err)
-			}
-		}
-		m.Put(held[0])
-		if m.Contains(key(100)) || m.Get(key(100)) != nil {
-			t.Error("found something after Close")
-		}
-		if b := m.TryAlloc(1); b != nil {
-			t.Error("TryAlloc after Close")
-		}
-		if _, err := m.Alloc(context.Background(), 1); !errors.Is(err, ErrClosed) {
-			t.Errorf("Alloc after Close: %v", err)
-		}
-		for _, b := range held {
-			if err := blockstoretest.Check(key(100), b); err != nil {
-				t.Error(err)
-			}
-			if m.arena.mapping == nil {
-				t.Fatal("unmapped with blocks referenced")
-			}
-			b.Release()
-		}
-		if m.arena.mapping != nil {
-			t.Error("still mapped after the last release")
-		}
-	})
-}
-
-// Close in the middle of everything.
-func TestCloseRace(t *testing.T) {
-	for range 20 {
-		m := newTier(t, 8<<20, 1<<20)
-		var wg sync.WaitGroup
-		started := make(chan struct{}, 4)
-		for g := range int64(4) {
-			wg.Go(func() {
-				for i := int64(0); ; i++ {
-					if i == 10 {
-						started <- struct{}{}
-					}
-					k := key(g + i%30)
-					if b := m.Get(k); b != nil {
-						b.Release()
-						continue
-					}
-					m.Contains(k)
-					b, err := m.Alloc(context.Background(), 1<<20)
-					if err != nil {
-						if !errors.Is(err, ErrClosed) {
-							t.Error(err)
-						}
-						return
-					}
-					b.Seal(k, 1<<20)
-					m.Put(b)
-					b.Release()
-				}
-			})
-		}
-		<-started
-		m.Close()
-		wg.Wait()
-		if m.arena.mapping != nil {
-			t.Fatal("still mapped")
+		b.Seal(key(i%2), 1<<20)
+		m.Put(b)
+		b.Release()
+		if s := m.Stats(); s.Blocks > 2 || s.Slots > 2 {
+			t.Fatalf("%d blocks, %d slots for two keys", s.Blocks, s.Slots)
 		}
 	}
 }
 
-// Readers slow and fast, fills put and given up, waits cut short, sizes of all classes, a tier far too small for it: bytes
-// are always right, the limit holds at every moment, and at the end nothing is left over.
+func TestUsage(t *testing.T) {
+	var u usage
+	u.reset(100)
+	if u.used() || u.spend(100) {
+		t.Error("used from the start")
+	}
+	for range 10 {
+		u.note(110)
+	}
+	for range maxUses {
+		if !u.used() || !u.spend(110+useTicks) {
+			t.Errorf("fewer than %d uses", maxUses)
+		}
+	}
+	if u.used() || u.spend(110) {
+		t.Errorf("more than %d uses", maxUses)
+	}
+	u.note(120)
+	if u.spend(121 + useTicks) {
+		t.Error("a use counts for ever")
+	}
+	if u.age(150) != 30 {
+		t.Errorf("age %d", u.age(150))
+	}
+}
+
+// Readers slow and fast, fills put and given up, waits cut short, sizes of all classes, a tier far too small for it:
+// bytes are always right, the limit holds at every moment, and at the end nothing is left over.
 func TestStress(t *testing.T) {
 	const limit = 16 << 20
 	seed := rand.Uint64()
@@ -462,81 +353,6 @@ func TestStress(t *testing.T) {
 	if m.arena.mapping != nil || m.arena.blocks != 0 {
 		t.Errorf("%d slots are left over", m.arena.blocks)
 	}
-}
-
-// What the kernel says is resident stays within the limit while memory moves between classes.
-func TestResident(t *testing.T) {
-	const limit = 256 << 20
-	m := newTier(t, limit, 16<<20)
-	before := residentOf(t, m.arena) // the system may show neighbours as one mapping
-	if before < 0 {
-		t.Skip("no /proc/self/smaps")
-	}
-	rss := func() int64 { return residentOf(t, m.arena) - before }
-	page := os.Getpagesize()
-	for phase, size := range []int64{1 << 20, 4 << 10, 64 << 10, 16 << 20, 100_000, 1 << 20, 700} {
-		v := blockstoretest.Object(fmt.Sprint("resident", phase), 1<<50, size)
-		n := limit * 3 / 2 / size
-		if size < 4<<10 {
-			n = limit / 8 / size
-		}
-		for i := range n {
-			b, err := m.Alloc(t.Context(), size)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for p := 0; p < len(b.Buf()); p += page {
-				b.Buf()[p] = 1
-			}
-			b.Seal(blockstore.Key{Version: v, Index: i}, int(size))
-			m.Put(b)
-			b.Release()
-			if i%(n/4) == 0 {
-				if got := rss(); got > limit {
-					t.Errorf("blocks of %d: %d bytes resident, limit %d; %+v", size, got, limit, m.Stats())
-				}
-			}
-		}
-		s := m.Stats()
-		got := rss()
-		t.Logf("blocks of %d: %d MiB resident, %d counted", size, got>>20, s.Resident>>20)
-		if got > s.Resident {
-			t.Errorf("blocks of %d: %d bytes resident, %d counted", size, got, s.Resident)
-		}
-	}
-}
-
-// residentOf returns the bytes of the arena's mapping that are in memory, or -1 where the system doesn't say.
-func residentOf(t *testing.T, a *arena) int64 {
-	f, err := os.Open("/proc/self/smaps")
-	if err != nil {
-		return -1
-	}
-	defer f.Close()
-	all, err := io.ReadAll(f)
-	if err != nil {
-		return -1
-	}
-	total, inside := int64(0), false
-	for line := range strings.Lines(string(all)) {
-		fields := strings.Fields(line)
-		if from, to, ok := strings.Cut(fields[0], "-"); ok && len(fields) > 1 {
-			lo, err1 := strconv.ParseUint(from, 16, 64)
-			hi, err2 := strconv.ParseUint(to, 16, 64)
-			if err1 != nil || err2 != nil {
-				t.Fatalf("smaps: %q", line)
-			}
-			inside = uintptr(lo) < a.base+a.size && uintptr(hi) > a.base
-		}
-		if inside && fields[0] == "Rss:" {
-			n, err := strconv.ParseInt(fields[1], 10, 64)
-			if err != nil {
-				t.Fatalf("smaps: %q", line)
-			}
-			total += n << 10
-		}
-	}
-	return total
 }
 
 func TestMetrics(t *testing.T) {

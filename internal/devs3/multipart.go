@@ -320,11 +320,13 @@ func (c *call) readCompletion() ([]byte, error) {
 // choose is called with mu held: it checks the list of parts against those uploaded.
 func (u *upload) choose(list []listed) ([]uploadedPart, error) {
 	var parts []uploadedPart
-	for i, l := range list {
-		if i > 0 && l.PartNumber <= list[i-1].PartNumber {
+	for i := 1; i < len(list); i++ {
+		if list[i].PartNumber <= list[i-1].PartNumber {
 			return nil, newError(http.StatusBadRequest, "InvalidPartOrder",
 				"The list of parts was not in ascending order. Parts must be ordered by part number.")
 		}
+	}
+	for i, l := range list {
 		p, ok := u.parts[l.PartNumber]
 		same := ok && strings.Trim(l.ETag, `"`) == strings.Trim(p.etag, `"`)
 		for name, sum := range l.sums() {

@@ -107,7 +107,7 @@ func (c *call) serveVersion(v *version, state versioning, data io.ReaderAt) erro
 		clear(h)
 		return err
 	}
-	c.objectHeaders(v, state, overrides, !partial)
+	c.objectHeaders(v, state, overrides, offset == 0 && length == v.Size)
 	h.Set("Content-Length", strconv.FormatInt(length, 10))
 	status := http.StatusOK
 	if partial {
@@ -165,8 +165,8 @@ func (c *call) part(v *version, number string) (offset, length int64, partial bo
 	return offset, length, length > 0, nil
 }
 
-// objectHeaders sets what 200 and 206 have in common. whole says that the answer is the whole object: only then can a
-// client check it against a checksum of the object.
+// objectHeaders sets what 200 and 206 have in common. whole says that the answer has all bytes of the object, though it
+// be a 206: only then can a client check it against a checksum of the object.
 func (c *call) objectHeaders(v *version, state versioning, overrides map[string]string, whole bool) {
 	h := c.w.Header()
 	h.Set("Accept-Ranges", "bytes")

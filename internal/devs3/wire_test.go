@@ -24,7 +24,9 @@ func TestWire(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var cfg devs3.Config
-			target := s3wiretest.Target{Domain: c.domain, VirtualHosted: c.virtualHosted, Warm: c.warm}
+			target := s3wiretest.Target{Domain: c.domain, VirtualHosted: c.virtualHosted, Warm: c.warm, Skips: map[string]string{
+				"checksum/U06-range-of-all-bytes-*": "a range that is the only part of an object tells its checksum",
+			}}
 			if c.dir {
 				cfg.Dir = t.TempDir()
 			}

@@ -5,9 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -138,13 +136,4 @@ func (e *env) multipart(t *testing.T) *object {
 		e.look(t, o)
 		return o
 	})
-}
-
-// pairs flattens a map of headers, sorted.
-func pairs(m map[string]string) []string {
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		out = append(out, name, m[name])
-	}
-	return out
 }

@@ -116,7 +116,7 @@ func (c *call) fail(err error) error {
 		c.end()
 		return err
 	}
-	err, why := c.explain(err)
+	why, err := c.explain(err)
 	c.end()
 	c.o.metrics.requests.WithLabelValues(c.op, "none").Inc()
 	c.o.metrics.errors.WithLabelValues(why).Inc()
@@ -124,24 +124,24 @@ func (c *call) fail(err error) error {
 }
 
 // explain finds out why a call without answer failed.
-func (c *call) explain(err error) (_ error, why string) {
+func (c *call) explain(err error) (why string, _ error) {
 	var (
 		timeout net.Error
 		creds   *credentialsError
 	)
 	switch {
 	case c.parent.Err() != nil:
-		return c.parent.Err(), whyCanceled
+		return whyCanceled, c.parent.Err()
 	case context.Cause(c.ctx) == errFirstByte || errors.Is(err, errFirstByte):
-		return fmt.Errorf("%w: %w", origin.ErrTimeout, errFirstByte), whyTimeout
+		return whyTimeout, fmt.Errorf("%w: %w", origin.ErrTimeout, errFirstByte)
 	case errors.As(err, &creds):
-		return err, whyCredentials
+		return whyCredentials, err
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return fmt.Errorf("%w: %w", origin.ErrTimeout, err), whyTimeout
+		return whyTimeout, fmt.Errorf("%w: %w", origin.ErrTimeout, err)
 	case isConnect(err):
-		return fmt.Errorf("s3origin: connecting: %w", err), whyConnect
+		return whyConnect, fmt.Errorf("s3origin: connecting: %w", err)
 	}
-	return fmt.Errorf("s3origin: %w", err), whyBroken
+	return whyBroken, fmt.Errorf("s3origin: %w", err)
 }
 
 // refuse ends a call whose answer is not one that was asked for, and returns err.

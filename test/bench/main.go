@@ -1,6 +1,6 @@
-// Bench compares ashlar with nginx, Varnish and a bare net/http server on one machine, in one run: the same objects, the
-// same requests, in turns. Every response is checked. Figures of one server depend on the machine; the ratios of two
-// servers in one round much less, so that those are what to look at.
+// Bench compares ashlar with nginx, Varnish and a bare net/http server on one machine, in one run: the same objects,
+// the same requests, in turns. Every response is checked. Figures of one server depend on the machine; the ratios of
+// two servers in one round much less, so that those are what to look at.
 //
 // W1: random 4 KiB ranges, 64 keep-alive connections. W2: random aligned ranges of 1 MiB, 16 connections. W3: whole
 // objects of 64 MiB, 4 connections. All are hits. W4: an object of 256 MiB that the cache has never seen, behind an

@@ -26,10 +26,10 @@ type options struct {
 }
 
 func (o options) print(w io.Writer) {
-	_, _ = fmt.Fprintf(w, `%d rounds of %v, %d cold rounds, seed %d, %d CPUs. A run is dropped and repeated, %d times at most,
-when other processes took more than %.2f cores during it.
+	_, _ = fmt.Fprintf(w, `%d rounds of %v, %d cold rounds, seed %d, %d CPUs. A run during which other processes took more
+than %.2f cores is dropped and repeated, with %d attempts at most.
 
-`, o.Rounds, o.Duration, o.ColdRounds, o.Seed, runtime.NumCPU(), o.Attempts, o.Foreign)
+`, o.Rounds, o.Duration, o.ColdRounds, o.Seed, runtime.NumCPU(), o.Foreign, o.Attempts)
 }
 
 func (o options) wants(workload string) bool {

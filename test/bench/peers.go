@@ -214,7 +214,7 @@ func (b *bench) startPeer(ctx context.Context, c contestant, spec proc.Spec) err
 	}
 	b.contestants = append(b.contestants, c) // stop ends it, ready or not
 	url := "http://" + c.addr + "/" + bucket + "/" + "ready"
-	return c.proc.WaitHTTP(ctx, url, func(status int) bool { return status == http.StatusOK || status == http.StatusNotFound })
+	return c.proc.WaitHTTP(ctx, url, func(status int) bool { return status == http.StatusNotFound })
 }
 
 // find looks for a program where Debian puts servers too, which PATH may lack.

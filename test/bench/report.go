@@ -137,7 +137,8 @@ func (r *report) printRatios(w io.Writer, workload string) {
 		if len(cpus) > 0 && contestant != "origin" {
 			cpu = fmt.Sprintf("%.2f", spreadOf(cpus).median)
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%.2f\t%s\t%d\t\n", contestant, rate.min, rate.median, rate.max, cpu, len(rates))
+		_, _ = fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%.2f\t%s\t%d\t\n",
+			contestant, rate.min, rate.median, rate.max, cpu, len(rates))
 	}
 	_ = t.Flush()
 }

@@ -72,7 +72,8 @@ func TestOriginRequests(t *testing.T) {
 		t.Errorf("a cold read of 4 KiB fetched %d bytes, want one block", got)
 	}
 	expect("cold read of 4 KiB", 1)
-	if _, _, err = read(t.Context(), c, "counts", "small", fmt.Sprintf("bytes=%d-%d", off+8192, off+8192+4095)); err != nil {
+	_, _, err = read(t.Context(), c, "counts", "small", fmt.Sprintf("bytes=%d-%d", off+8192, off+8192+4095))
+	if err != nil {
 		t.Error(err)
 	}
 	expect("warm read in the same block", 0)

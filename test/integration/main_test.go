@@ -226,7 +226,8 @@ func (p *pair) bucket(t *testing.T) string {
 // put stores data at the origin, past the node.
 func (p *pair) put(t *testing.T, bucket, key string, data []byte) {
 	t.Helper()
-	_, err := p.direct().PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(data)})
+	in := &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(data)}
+	_, err := p.direct().PutObject(t.Context(), in)
 	if err != nil {
 		t.Fatalf("put %q at the origin: %v", key, err)
 	}

@@ -81,16 +81,16 @@ func dialSlow(ctx context.Context, addr, url, rng string) (*slowReader, error) {
 // presigned is a URL that may be read for five minutes.
 func presigned(t *testing.T, endpoint, bucket, key string) string {
 	t.Helper()
-	signer := s3.NewPresignClient(sdk(endpoint, clientKey))
-	r, err := signer.PresignGetObject(t.Context(), &s3.GetObjectInput{Bucket: &bucket, Key: &key}, s3.WithPresignExpires(5*time.Minute))
+	signer := s3.NewPresignClient(sdk(endpoint, clientKey), s3.WithPresignExpires(5*time.Minute))
+	r, err := signer.PresignGetObject(t.Context(), &s3.GetObjectInput{Bucket: &bucket, Key: &key})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r.URL
 }
 
-// 1000 clients read a different block each at 16 KiB/s: 1 GiB of blocks through 256 MiB of memory. The node stays small,
-// serves others as before, and gives everyone the right bytes. TEST_SLOW=full reads the blocks to their end,
+// 1000 clients read a different block each at 16 KiB/s: 1 GiB of blocks through 256 MiB of memory. The node stays
+// small, serves others as before, and gives everyone the right bytes. TEST_SLOW=full reads the blocks to their end,
 // which takes a minute more.
 func TestSlowReaders(t *testing.T) {
 	const (
@@ -192,8 +192,8 @@ func TestSlowReaders(t *testing.T) {
 
 	ratio := func(beside, alone time.Duration) float64 { return beside.Seconds() / alone.Seconds() }
 	warm, cold := ratio(warmBeside, warmAlone), ratio(coldBeside, coldAlone)
-	t.Logf("RSS %d MiB, at most %d MiB; %d bytes in %v, %d for the slowest", usage.RSS>>20, usage.PeakRSS>>20, total.Load(),
-		took, least.Load())
+	t.Logf("RSS %d MiB, at most %d MiB; %d bytes in %v, %d for the slowest",
+		usage.RSS>>20, usage.PeakRSS>>20, total.Load(), took, least.Load())
 	t.Logf("median of warm 1 MiB reads: %v alone, %v beside them, ratio %.2f", warmAlone, warmBeside, warm)
 	t.Logf("median of cold 4 KiB reads: %v alone, %v beside them, ratio %.2f", coldAlone, coldBeside, cold)
 	if usage.PeakRSS > maxRSS {
@@ -211,8 +211,8 @@ func TestSlowReaders(t *testing.T) {
 	}
 }
 
-// readSlowly reads length bytes at off, at rate bytes/s, checks each, and returns how many it read until the end or until
-// stop is closed. It calls started once, when it has the first bytes or failed.
+// readSlowly reads length bytes at off, at rate bytes/s, checks each, and returns how many it read until the end or
+// until stop is closed. It calls started once, when it has the first bytes or failed.
 func readSlowly(ctx context.Context, addr, url string, off int64, length, rate int, seed uint64, started func(),
 	stop <-chan struct{},
 ) (int64, error) {
