@@ -42,7 +42,7 @@ type TLS struct {
 type Limits struct {
 	MaxConnections    int      `toml:"max_connections"`
 	MaxRequests       int      `toml:"max_requests"`        // being served at once, health checks aside
-	MaxHeader         Size     `toml:"max_header"`          // request line and header, with 4 KiB of tolerance
+	MaxHeader         Size     `toml:"max_header"`          // request line and header; net/http lets 8 KiB more pass
 	MaxHeaderCount    int      `toml:"max_header_count"`    // lines
 	ReadHeaderTimeout Duration `toml:"read_header_timeout"` // and for the TLS handshake
 	IdleTimeout       Duration `toml:"idle_timeout"`        // between requests

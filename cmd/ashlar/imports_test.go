@@ -27,14 +27,15 @@ const module = "github.com/ashlar-s3/ashlar"
 var layers = map[string][]string{
 	"cmd/ashlar": {"s3api", "s3api/sigv4", "gateway", "blockstore/...", "origin/...", "cluster", "client",
 		"internal/..."},
-	"s3api":       {"gateway", "origin", "s3api/sigv4"},
-	"s3api/sigv4": {},
-	"gateway":     {"blockstore", "origin", "internal/hedge"},
-	"blockstore":  {},
-	"origin":      {},
-	"cluster":     {},
-	"client":      {"cluster", "origin", "internal/hedge"},
-	"internal":    {"..."},
+	"s3api":            {"gateway", "origin", "s3api/sigv4", "s3api/awschunked"},
+	"s3api/sigv4":      {},
+	"s3api/awschunked": {},
+	"gateway":          {"blockstore", "origin", "internal/hedge"},
+	"blockstore":       {},
+	"origin":           {},
+	"cluster":          {},
+	"client":           {"cluster", "origin", "internal/hedge"},
+	"internal":         {"..."},
 }
 
 // withoutHTTP are the packages that know of no HTTP.

@@ -3,23 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -95,7 +85,17 @@ func client(t *testing.T) *http.Client {
 // get returns status and body of a GET.
 func get(t *testing.T, c *http.Client, url string) (int, string) {
 	t.Helper()
-	resp, err := c.Get(url)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return do(t, c, r)
+}
+
+// do returns status and body of the answer to a request.
+func do(t *testing.T, c *http.Client, r *http.Request) (int, string) {
+	t.Helper()
+	resp, err := c.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,76 +396,6 @@ func TestNoSecretsInLogs(t *testing.T) {
 	}
 	if len(secrets) < 5 || !strings.Contains(log, demoAccessKey) && !strings.Contains(log, "status=200") {
 		t.Errorf("%d signatures, log:\n%s", len(secrets), log)
-	}
-}
-
-// TestTLS serves HTTP/1.1 over TLS 1.2 or later, also to clients who would like HTTP/2.
-func TestTLS(t *testing.T) {
-	cert, key := selfSigned(t)
-	n := newTestNode(t, func(c *Config) { c.Server.TLS = TLS{Cert: cert, Key: key} })
-	n.store.Put("bucket", "k", []byte("hello"))
-	pool := x509.NewCertPool()
-	data, err := os.ReadFile(cert)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool.AppendCertsFromPEM(data)
-	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
-	defer tr.CloseIdleConnections()
-	c := &http.Client{Transport: tr}
-	resp, err := c.Get(n.s3.url() + "/bucket/k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	_ = resp.Body.Close()
-	if err != nil || string(body) != "hello" || resp.ProtoMajor != 1 || !strings.HasPrefix(n.s3.url(), "https://") {
-		t.Errorf("%q over %s, %v", body, resp.Proto, err)
-	}
-	tr.CloseIdleConnections()
-	tr.TLSClientConfig.MaxVersion = tls.VersionTLS11
-	if _, err := c.Get(n.s3.url() + "/bucket/k"); err == nil {
-		t.Error("TLS 1.1 is accepted")
-	}
-}
-
-// selfSigned writes a certificate for 127.0.0.1 and its key.
-func selfSigned(t *testing.T) (cert, key string) {
-	t.Helper()
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &k.PublicKey, k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert = writeFile(t, "cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	key = writeFile(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})))
-	return cert, key
-}
-
-// TestKeyOfAnotherCertificate is told before anything starts.
-func TestKeyOfAnotherCertificate(t *testing.T) {
-	cert, _ := selfSigned(t)
-	_, key := selfSigned(t)
-	_, err := load(t, fmt.Sprintf("[server.tls]\ncert = %q\nkey = %q\n", cert, key))
-	if err == nil || !strings.HasPrefix(err.Error(), "test.toml:2: server.tls.cert: ") ||
-		!strings.Contains(err.Error(), "private key does not match public key") {
-		t.Error(err)
-	}
-	dir := filepath.Dir(cert)
-	if _, err := load(t, fmt.Sprintf("[server.tls]\ncert = %q\nkey = %q\n", dir, key)); err == nil ||
-		!strings.Contains(err.Error(), "is a directory") {
-		t.Error(err)
 	}
 }
 

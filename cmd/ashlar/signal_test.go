@@ -24,12 +24,15 @@ type process struct {
 	log *bufio.Scanner
 }
 
+// processConfig is a configuration without [auth].
+func processConfig(origin string) string {
+	return fmt.Sprintf("[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"\"\n[cache]\nmemory = \"64 MiB\"\n"+
+		"[origin]\nendpoint = %q\ncredentials = { source = \"anonymous\" }\n", origin)
+}
+
 // startProcess runs this test binary as "ashlar serve", in front of an origin.
-func startProcess(t *testing.T, origin string) *process {
+func startProcess(t *testing.T, file string) *process {
 	t.Helper()
-	file := writeFile(t, "a.toml", fmt.Sprintf("[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"\"\n"+
-		"[cache]\nmemory = \"64 MiB\"\n"+
-		"[origin]\nendpoint = %q\ncredentials = { source = \"anonymous\" }\n", origin))
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +77,7 @@ func TestSignals(t *testing.T) {
 
 	t.Run("one", func(t *testing.T) {
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-			p := startProcess(t, origin.URL)
+			p := startProcess(t, writeFile(t, "a.toml", processConfig(origin.URL)))
 			if err := p.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +88,7 @@ func TestSignals(t *testing.T) {
 		}
 	})
 	t.Run("two", func(t *testing.T) {
-		p := startProcess(t, origin.URL)
+		p := startProcess(t, writeFile(t, "a.toml", processConfig(origin.URL)))
 		resp, err := client(t).Get(p.url + "/bucket/k")
 		if err != nil {
 			t.Fatal(err)

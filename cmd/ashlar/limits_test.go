@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+)
+
+// TestTooManyConnections: beyond the limit, connections are accepted, told to slow down, and closed; those that there are
+// go on, and one that ends makes room. The admin listener has a limit of its own.
+func TestTooManyConnections(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.Server.Limits.MaxConnections = 2 })
+	n.store.Put("bucket", "k", []byte("hello"))
+	dial := func() net.Conn {
+		t.Helper()
+		c, err := net.Dial("tcp", n.s3.addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	ask := func(c net.Conn) (*http.Response, string) {
+		t.Helper()
+		_, _ = io.WriteString(c, "GET /bucket/k HTTP/1.1\r\nHost: gw\r\n\r\n") // may be closed already
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp, string(body)
+	}
+	one, two := dial(), dial()
+	for _, c := range []net.Conn{one, two} {
+		if resp, body := ask(c); resp.StatusCode != 200 || body != "hello" {
+			t.Fatalf("%d %q", resp.StatusCode, body)
+		}
+	}
+	for range 3 {
+		resp, body := ask(dial())
+		if resp.StatusCode != 503 || !strings.Contains(body, "<Code>SlowDown</Code>") || resp.Header.Get("Retry-After") == "" ||
+			!resp.Close {
+			t.Errorf("%d %v %q", resp.StatusCode, resp.Header, body)
+		}
+	}
+	_, metrics := get(t, client(t), n.admin.url()+"/metrics")
+	for _, line := range []string{`ashlar_connections{listener="server.listen"} 2`,
+		`ashlar_connections_shed_total{listener="server.listen"} 3`, `ashlar_connections_shed_total{listener="server.admin"} 0`} {
+		if !strings.Contains(metrics, line+"\n") {
+			t.Errorf("no %s in the metrics", line)
+		}
+	}
+	if resp, _ := ask(one); resp.StatusCode != 200 {
+		t.Errorf("a connection that there was: %d", resp.StatusCode)
+	}
+	_ = two.Close()
+	eventually(t, "a connection is counted out", func() bool { return n.s3.limit.open.Load() == 1 })
+	if resp, _ := ask(dial()); resp.StatusCode != 200 {
+		t.Errorf("with room again: %d", resp.StatusCode)
+	}
+}
+
+// TestTooManyConnectionsOverTLS: a handshake is what costs most, so none is made.
+func TestTooManyConnectionsOverTLS(t *testing.T) {
+	ca := newTestCA(t)
+	n := newTestNode(t, func(c *Config) {
+		c.Server.TLS.Cert, c.Server.TLS.Key = ca.files(t)
+		c.Server.Limits.MaxConnections = 1
+	})
+	kept, _ := ca.tlsClient(t, true)
+	if code, _ := get(t, kept, n.s3.url()+"/-/health"); code != 200 {
+		t.Fatal(code)
+	}
+	conn, err := net.Dial("tcp", n.s3.addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	if code, _ := get(t, kept, n.s3.url()+"/-/health"); code != 200 {
+		t.Error(code)
+	}
+}
+
+// TestHeadersAreBounded: in bytes, in lines, and in the time that they take, on both listeners; a connection that asks for
+// nothing is closed.
+func TestHeadersAreBounded(t *testing.T) {
+	n := newTestNode(t, func(c *Config) {
+		l := &c.Server.Limits
+		l.MaxHeader, l.MaxHeaderCount = 8*kib, 20
+		l.ReadHeaderTimeout, l.IdleTimeout = Duration(time.Second), Duration(time.Second)
+	})
+	n.store.Put("bucket", "k", []byte("hello"))
+	for _, s := range []*server{n.s3, n.admin} {
+		if s.http.ReadHeaderTimeout != time.Second || s.http.IdleTimeout != time.Second || s.http.MaxHeaderBytes != 8<<10 {
+			t.Errorf("%s: %+v", s.key, s.http)
+		}
+	}
+	c := client(t)
+	ask := func(change func(http.Header)) int {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.s3.url()+"/bucket/k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(r.Header)
+		code, _ := do(t, c, r)
+		return code
+	}
+	if code := ask(func(h http.Header) { h.Set("X-Long", strings.Repeat("x", 7<<10)) }); code != 200 {
+		t.Errorf("7 KiB: %d", code)
+	}
+	if code := ask(func(h http.Header) { h.Set("X-Long", strings.Repeat("x", 17<<10)) }); code != 431 {
+		t.Errorf("17 KiB: %d", code)
+	}
+	if code := ask(func(h http.Header) {
+		for i := range 21 {
+			h.Set(fmt.Sprint("X-", i), "x")
+		}
+	}); code != 400 {
+		t.Errorf("21 lines: %d", code)
+	}
+	// Slow ones: all of what is cut off here takes a second altogether.
+	began := []string{"", "GET /bucket/k HT", "GET /bucket/k HTTP/1.1\r\nHost: gw\r\nX-"}
+	conns := make([]net.Conn, len(began))
+	for i := range conns {
+		conn, err := net.Dial("tcp", n.s3.addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		if _, err := io.WriteString(conn, began[i]); err != nil {
+			t.Fatal(err)
+		}
+		conns[i] = conn
+	}
+	for i, conn := range conns {
+		if answer, err := io.ReadAll(conn); err != nil || len(answer) > 0 && !strings.HasPrefix(string(answer), "HTTP/1.1 408") &&
+			!strings.HasPrefix(string(answer), "HTTP/1.1 400") {
+			t.Errorf("%q: %q, %v; want the connection closed", began[i], answer, err)
+		}
+	}
+}
+
+func TestMemoryLimit(t *testing.T) {
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	const meminfo = "MemTotal:       16777216 kB\nMemFree:         1234 kB\n"
+	for name, tc := range map[string]struct {
+		root   fstest.MapFS
+		limit  Size
+		source string
+	}{
+		"nothing known": {fstest.MapFS{}, 0, ""},
+		"no group":      {fstest.MapFS{"proc/meminfo": file(meminfo)}, 16 * gib, "the machine"},
+		"version 2": {fstest.MapFS{"proc/meminfo": file(meminfo), "proc/self/cgroup": file("0::/a/b\n"),
+			"sys/fs/cgroup/a/b/memory.max": file("2147483648\n"), "sys/fs/cgroup/a/memory.max": file("max\n")},
+			2 * gib, "the control group"},
+		"a group around it": {fstest.MapFS{"proc/meminfo": file(meminfo), "proc/self/cgroup": file("0::/a/b\n"),
+			"sys/fs/cgroup/a/b/memory.max": file("max\n"), "sys/fs/cgroup/a/memory.max": file("1073741824\n")},
+			gib, "the control group"},
+		"container": {fstest.MapFS{"proc/meminfo": file(meminfo), "proc/self/cgroup": file("0::/\n"),
+			"sys/fs/cgroup/memory.max": file("536870912\n")}, 512 * mib, "the control group"},
+		"version 1": {fstest.MapFS{"proc/meminfo": file(meminfo),
+			"proc/self/cgroup":                                file("9:cpu,cpuacct:/\n8:memory:/docker/x\n0::/none\n"),
+			"sys/fs/cgroup/memory/memory.limit_in_bytes":      file("268435456\n"),
+			"sys/fs/cgroup/cpu,cpuacct/memory.limit_in_bytes": file("1\n")}, 256 * mib, "the control group"},
+		"version 1 without a limit": {fstest.MapFS{"proc/meminfo": file(meminfo), "proc/self/cgroup": file("8:memory:/\n"),
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": file("9223372036854771712\n")}, 16 * gib, "the machine"},
+		"more than the machine": {fstest.MapFS{"proc/meminfo": file(meminfo), "proc/self/cgroup": file("0::/\n"),
+			"sys/fs/cgroup/memory.max": file("68719476736\n")}, 16 * gib, "the machine"},
+	} {
+		if limit, source := memoryLimit(tc.root); limit != tc.limit || source != tc.source {
+			t.Errorf("%s: %v of %q, want %v of %q", name, limit, source, tc.limit, tc.source)
+		}
+	}
+
+	root := fstest.MapFS{"proc/meminfo": file(meminfo)}
+	for memory, warns := range map[Size]bool{gib: false, 12 * gib: false, 13 * gib: true, 64 * gib: true} {
+		c, log := defaults(), new(syncBuffer)
+		c.Cache.Memory = memory
+		c.warnOfMemory(root, slog.New(slog.NewTextHandler(log, nil)))
+		if got := strings.Contains(log.String(), "level=WARN"); got != warns {
+			t.Errorf("%v: %s", memory, log)
+		}
+	}
+}
