@@ -20,6 +20,7 @@ const (
 	minHeader          = 8 * kib // what S3 takes
 	maxHeader          = 1 * mib
 	maxRate            = 1 * gib
+	minTimeout         = Duration(100 * time.Millisecond) // of clients
 	maxTimeout         = Duration(24 * time.Hour)
 )
 
@@ -95,8 +96,8 @@ func (l *Limits) validate(s *sources) {
 			s.fail(at+k.name, "%v is out of range; it must be from %v to %v", k.size, k.lo, k.hi)
 		}
 	}
-	s.between(at+"read_header_timeout", l.ReadHeaderTimeout, Duration(time.Second), maxTimeout)
-	s.between(at+"idle_timeout", l.IdleTimeout, Duration(time.Second), maxTimeout)
+	s.between(at+"read_header_timeout", l.ReadHeaderTimeout, minTimeout, maxTimeout)
+	s.between(at+"idle_timeout", l.IdleTimeout, minTimeout, maxTimeout)
 }
 
 func (o *Origin) validate(s *sources) {
