@@ -12,7 +12,7 @@ FUZZTIME ?= 60s
 BENCHFLAGS ?=
 INTEGRATIONFLAGS ?=
 
-.PHONY: help build run test lint race poison fuzz integration bench
+.PHONY: help build run test lint race poison fuzz integration conformance bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ fuzz: ## every fuzz target, FUZZTIME each (60s)
 integration: build ## real clients against a real S3 server, through the built binary
 	settings=$$(test/setup.sh); eval "$$settings"; TEST_ASHLAR=$(CURDIR)/bin/ashlar \
 		go -C test test -tags integration -count=1 -timeout 15m $(INTEGRATIONFLAGS) ./integration/...
+
+conformance: build ## the same tests against an S3 server and through a node in front of it; report in out/
+	settings=$$(test/setup.sh); eval "$$settings"; go -C test build -o $(CURDIR)/bin/conformance ./conformance
+	bin/conformance -ashlar bin/ashlar -versitygw "$$TEST_VERSITYGW" -out out
 
 bench: build ## W1-W4 against nginx and Varnish, ratios; BENCHFLAGS='-quick' for a smoke run
 	go -C test build -o $(CURDIR)/bin/bench ./bench
