@@ -217,7 +217,8 @@ func TestChunkedUploads(t *testing.T) {
 			header: crcTrailer}, 400, "MalformedTrailerError"},
 		{"signed trailer, altered", chunked{kind: signedTrailer, chunks: hello, trailer: []string{crc}, header: crcTrailer,
 			signing: true, spoil: replace("DUoRhQ==", "DUoRhA==")}, 403, "SignatureDoesNotMatch"},
-		{"not chunked at all", chunked{kind: "UNSIGNED-PAYLOAD", spoil: func(string) string { return "hello world" }}, 200, ""},
+		{"not chunked at all", chunked{kind: "UNSIGNED-PAYLOAD",
+			spoil: func(string) string { return "hello world" }}, 200, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := New(Config{Keys: map[string]string{"AKID": testSecret}, AnonymousRead: true})

@@ -37,7 +37,8 @@ func TestFaultOfHeaders(t *testing.T) {
 		{"none", nil, nil, 200, "0123456789", "ETag", `"781e5e245d69b566979b86e28d23f2c7"`},
 		{"status", Respond(503, "SlowDown", "7"), nil, 503, "*", "Retry-After", "7"},
 		{"ignore range", IgnoreRange(), []string{"Range", "bytes=2-3"}, 200, "0123456789", "Content-Range", ""},
-		{"content range", ContentRange("bytes 3-4/10"), []string{"Range", "bytes=2-3"}, 206, "23", "Content-Range", "bytes 3-4/10"},
+		{"content range", ContentRange("bytes 3-4/10"), []string{"Range", "bytes=2-3"}, 206, "23",
+			"Content-Range", "bytes 3-4/10"},
 		{"no content range", ContentRange(""), []string{"Range", "bytes=2-3"}, 206, "23", "Content-Range", ""},
 		{"no etag", ETag(""), nil, 200, "0123456789", "ETag", ""},
 		{"weak etag", ETag(`W/"x"`), []string{"Range", "bytes=2-3"}, 206, "23", "ETag", `W/"x"`},
@@ -168,7 +169,9 @@ func TestFaultCloseIdle(t *testing.T) {
 
 // TestFaultOnHead has faults of the body leave a HEAD alone.
 func TestFaultOnHead(t *testing.T) {
-	for name, fault := range map[string]*Fault{"resize": {Resize: 5}, "reset": ResetAfter(3), "status": Respond(503, "SlowDown", "")} {
+	for name, fault := range map[string]*Fault{
+		"resize": {Resize: 5}, "reset": ResetAfter(3), "status": Respond(503, "SlowDown", ""),
+	} {
 		t.Run(name, func(t *testing.T) {
 			_, url, client := faulty(t, fault)
 			resp, err := client.Head(url)
