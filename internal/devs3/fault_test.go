@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -75,18 +76,22 @@ func TestFaultBreaksOff(t *testing.T) {
 		fault   *Fault
 		headers bool   // the answer's headers arrive
 		body    string // what arrives of the body; "*" is any part of it
+		reset   bool   // by RST
 	}{
-		{"reset before headers", ResetBeforeHeaders(), false, ""},
-		{"closed before headers", &Fault{Break: &Break{BeforeHeaders: true, Kind: BreakClose}}, false, ""},
-		{"reset", ResetAfter(4), true, "*"},
-		{"short", ShortBody(4), true, "0123"},
-		{"short of everything", ShortBody(0), true, ""},
+		{"reset before headers", ResetBeforeHeaders(), false, "", true},
+		{"closed before headers", &Fault{Break: &Break{BeforeHeaders: true, Kind: BreakClose}}, false, "", false},
+		{"reset", ResetAfter(4), true, "*", true},
+		{"short", ShortBody(4), true, "0123", false},
+		{"short of everything", ShortBody(0), true, "", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, url, client := faulty(t, c.fault)
 			resp, body, err := get(t, client, url)
 			if err == nil {
 				t.Fatalf("a whole answer: %d %q", resp.StatusCode, body)
+			}
+			if c.reset != errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("reset: %v, want %v: %v", !c.reset, c.reset, err)
 			}
 			// A reset may overtake the bytes in front of it, headers included.
 			if reset := c.body == "*"; !reset && c.headers != (resp != nil) {
