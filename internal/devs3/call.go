@@ -145,8 +145,8 @@ func decodePath(raw string, plusIsSpace bool) (string, error) {
 // query is the decoded query, in the order of the wire. Names keep their case: versionId is not versionid.
 type query []struct{ name, value string }
 
-// parseQuery splits at '&' alone; '+' is a space, ';' is data, a bare name has an empty value, and what can't be decoded
-// stays as it is.
+// parseQuery splits at '&' alone; '+' is a space, ';' is data, a bare name has an empty value, and what can't be
+// decoded stays as it is.
 func parseQuery(raw string) query {
 	var q query
 	for part := range strings.SplitSeq(raw, "&") {

@@ -67,6 +67,11 @@ func TestPublishedChunks(t *testing.T) {
 				t.Errorf("%s: %d bytes, %v", c.name, len(got), err)
 			}
 		}
+		// Fewer bytes than were announced are no body.
+		_, err := io.ReadAll(newChunkReader(strings.NewReader(c.body), c.payload, int64(len(data))+1, c.declared))
+		if err == nil || err == io.EOF {
+			t.Errorf("%s: a byte is missing, and it is taken: %v", c.name, err)
+		}
 		// Any byte of it that is another makes it no body at all.
 		for _, i := range []int{0, 7, 30, 100, 70000, len(c.body) - 3, len(c.body) - 1} {
 			bad := []byte(c.body)
@@ -209,6 +214,9 @@ func TestChunkedUploads(t *testing.T) {
 			"MalformedTrailerError"},
 		{"unsigned trailer, undeclared", chunked{kind: unsignedTrailer, chunks: hello, trailer: []string{crc}}, 400,
 			"MalformedTrailerError"},
+		{"unsigned trailer, another", chunked{kind: unsignedTrailer, chunks: hello,
+			trailer: []string{"x-amz-checksum-sha1:Kq5sNclPz7QV2+lfQIuc6R7oRu0="}, header: crcTrailer}, 400,
+			"MalformedTrailerError"},
 		{"unsigned trailer, one too many", chunked{kind: unsignedTrailer, chunks: hello,
 			trailer: []string{crc, "x-amz-meta-a:b"}, header: crcTrailer}, 400, "MalformedTrailerError"},
 		{"signed trailer", chunked{kind: signedTrailer, chunks: hello, trailer: []string{crc}, header: crcTrailer,
@@ -217,7 +225,8 @@ func TestChunkedUploads(t *testing.T) {
 			header: crcTrailer}, 400, "MalformedTrailerError"},
 		{"signed trailer, altered", chunked{kind: signedTrailer, chunks: hello, trailer: []string{crc}, header: crcTrailer,
 			signing: true, spoil: replace("DUoRhQ==", "DUoRhA==")}, 403, "SignatureDoesNotMatch"},
-		{"not chunked at all", chunked{kind: "UNSIGNED-PAYLOAD", spoil: func(string) string { return "hello world" }}, 200, ""},
+		{"not chunked at all", chunked{kind: "UNSIGNED-PAYLOAD",
+			spoil: func(string) string { return "hello world" }}, 200, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := New(Config{Keys: map[string]string{"AKID": testSecret}, AnonymousRead: true})

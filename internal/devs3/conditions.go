@@ -153,8 +153,8 @@ func parseDigits(s string) (int64, bool) {
 	return n, true
 }
 
-// within cuts the range to an object of size bytes. whole says that it is no part but the object: the suffix of an empty
-// one. ok is false for 416.
+// within cuts the range to an object of size bytes. whole says that it is no part but the object: the suffix of an
+// empty one. ok is false for 416.
 func (r byteRange) within(size int64) (offset, length int64, whole, ok bool) {
 	if r.suffix >= 0 {
 		if r.suffix == 0 {

@@ -37,7 +37,9 @@ func do(t *testing.T, c *http.Client, method, url, body string, header ...string
 }
 
 // try is do for goroutines other than the test's.
-func try(ctx context.Context, c *http.Client, method, url, body string, header ...string) (*http.Response, string, error) {
+func try(
+	ctx context.Context, c *http.Client, method, url, body string, header ...string,
+) (*http.Response, string, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		return nil, "", err
@@ -188,7 +190,8 @@ func TestCountersAndLog(t *testing.T) {
 	url, c := start(t, s)
 	do(t, c, "GET", url+"/bucket/k", "", "Range", "bytes=2-3")
 	do(t, c, "HEAD", url+"/bucket/k", "")
-	do(t, c, "GET", url+"/bucket/k?x-id=GetObject&X-Amz-Signature=SIG&X-Amz-Credential=CRED&AWSAccessKeyId=AK&Signature=S2", "")
+	do(t, c, "GET", url+"/bucket/k?x-id=GetObject&X-Amz-Signature=SIG&X-Amz-Credential=CRED"+
+		"&AWSAccessKeyId=AK&Signature=S2", "")
 	do(t, c, "PUT", url+"/bucket/l", "x")
 	do(t, c, "GET", url+"/bucket/none", "", "If-Match", `"x"`)
 	// A request counts as done when its handler has returned, which the client does not wait for.
@@ -239,7 +242,8 @@ func TestGenerate(t *testing.T) {
 	const size = 5 << 40
 	etag := s.PutGenerated("bucket", "k", size, 7)
 	url, c := start(t, s)
-	resp, body := do(t, c, "GET", url+"/bucket/k", "", "Range", fmt.Sprintf("bytes=%d-", int64(size)-100), "If-Match", etag)
+	ranged := fmt.Sprintf("bytes=%d-", int64(size)-100)
+	resp, body := do(t, c, "GET", url+"/bucket/k", "", "Range", ranged, "If-Match", etag)
 	want := make([]byte, 100)
 	Generate(want, size-100, 7)
 	if resp.StatusCode != 206 || body != string(want) {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -37,7 +38,8 @@ func TestFaultOfHeaders(t *testing.T) {
 		{"none", nil, nil, 200, "0123456789", "ETag", `"781e5e245d69b566979b86e28d23f2c7"`},
 		{"status", Respond(503, "SlowDown", "7"), nil, 503, "*", "Retry-After", "7"},
 		{"ignore range", IgnoreRange(), []string{"Range", "bytes=2-3"}, 200, "0123456789", "Content-Range", ""},
-		{"content range", ContentRange("bytes 3-4/10"), []string{"Range", "bytes=2-3"}, 206, "23", "Content-Range", "bytes 3-4/10"},
+		{"content range", ContentRange("bytes 3-4/10"), []string{"Range", "bytes=2-3"}, 206, "23",
+			"Content-Range", "bytes 3-4/10"},
 		{"no content range", ContentRange(""), []string{"Range", "bytes=2-3"}, 206, "23", "Content-Range", ""},
 		{"no etag", ETag(""), nil, 200, "0123456789", "ETag", ""},
 		{"weak etag", ETag(`W/"x"`), []string{"Range", "bytes=2-3"}, 206, "23", "ETag", `W/"x"`},
@@ -74,18 +76,22 @@ func TestFaultBreaksOff(t *testing.T) {
 		fault   *Fault
 		headers bool   // the answer's headers arrive
 		body    string // what arrives of the body; "*" is any part of it
+		reset   bool   // by RST
 	}{
-		{"reset before headers", ResetBeforeHeaders(), false, ""},
-		{"closed before headers", &Fault{Break: &Break{BeforeHeaders: true, Kind: BreakClose}}, false, ""},
-		{"reset", ResetAfter(4), true, "*"},
-		{"short", ShortBody(4), true, "0123"},
-		{"short of everything", ShortBody(0), true, ""},
+		{"reset before headers", ResetBeforeHeaders(), false, "", true},
+		{"closed before headers", &Fault{Break: &Break{BeforeHeaders: true, Kind: BreakClose}}, false, "", false},
+		{"reset", ResetAfter(4), true, "*", true},
+		{"short", ShortBody(4), true, "0123", false},
+		{"short of everything", ShortBody(0), true, "", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, url, client := faulty(t, c.fault)
 			resp, body, err := get(t, client, url)
 			if err == nil {
 				t.Fatalf("a whole answer: %d %q", resp.StatusCode, body)
+			}
+			if c.reset != errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("reset: %v, want %v: %v", !c.reset, c.reset, err)
 			}
 			// A reset may overtake the bytes in front of it, headers included.
 			if reset := c.body == "*"; !reset && c.headers != (resp != nil) {
@@ -168,7 +174,9 @@ func TestFaultCloseIdle(t *testing.T) {
 
 // TestFaultOnHead has faults of the body leave a HEAD alone.
 func TestFaultOnHead(t *testing.T) {
-	for name, fault := range map[string]*Fault{"resize": {Resize: 5}, "reset": ResetAfter(3), "status": Respond(503, "SlowDown", "")} {
+	for name, fault := range map[string]*Fault{
+		"resize": {Resize: 5}, "reset": ResetAfter(3), "status": Respond(503, "SlowDown", ""),
+	} {
 		t.Run(name, func(t *testing.T) {
 			_, url, client := faulty(t, fault)
 			resp, err := client.Head(url)

@@ -295,8 +295,8 @@ func (c *call) completeMultipartUpload() error {
 	return c.writeXML(b.String())
 }
 
-// objectChecksum takes the checksum headers of a CompleteMultipartUpload off the request: they are the object's, not the
-// XML's.
+// objectChecksum takes the checksum headers of a CompleteMultipartUpload off the request: they are the object's, not
+// the XML's.
 func (c *call) objectChecksum() map[string]string {
 	out := map[string]string{}
 	for _, a := range algorithms() {

@@ -74,8 +74,8 @@ func TestMultipart(t *testing.T) {
 				t.Errorf("%s: %d %s", bad.name, status, body)
 			}
 		}
-		if status, body := u.complete([]string{"1", e1, "2", e2}, "x-amz-checksum-crc64nvme", "AAAAAAAAAAA="); status != 400 ||
-			!strings.Contains(body, "<Code>BadDigest<") {
+		status, body := u.complete([]string{"1", e1, "2", e2}, "x-amz-checksum-crc64nvme", "AAAAAAAAAAA=")
+		if status != 400 || !strings.Contains(body, "<Code>BadDigest<") {
 			t.Error(status, body)
 		}
 		if status, body := u.complete([]string{"1", e1, "2", e2}, "If-None-Match", "*"); status != 412 {
@@ -109,7 +109,8 @@ func TestMultipart(t *testing.T) {
 		u = beginUpload(t, c, url+"/bucket/small")
 		_, e1 = u.part(1, "x")
 		_, e2 = u.part(2, "y")
-		if status, body := u.complete([]string{"1", e1, "2", e2}); status != 400 || !strings.Contains(body, "EntityTooSmall") {
+		status, body = u.complete([]string{"1", e1, "2", e2})
+		if status != 400 || !strings.Contains(body, "EntityTooSmall") {
 			t.Error(status, body)
 		}
 		if resp, _ := do(t, c, "DELETE", url+"/bucket/small?uploadId="+u.id, ""); resp.StatusCode != 204 {
@@ -160,7 +161,8 @@ func TestVersions(t *testing.T) {
 	s.CreateBucket("bucket")
 	url, c := start(t, s)
 	configure := func(status string) {
-		do(t, c, "PUT", url+"/bucket?versioning", "<VersioningConfiguration><Status>"+status+"</Status></VersioningConfiguration>")
+		do(t, c, "PUT", url+"/bucket?versioning",
+			"<VersioningConfiguration><Status>"+status+"</Status></VersioningConfiguration>")
 	}
 	put := func(body string) string {
 		resp, _ := do(t, c, "PUT", url+"/bucket/k", body)

@@ -18,7 +18,8 @@ func TestReopen(t *testing.T) {
 	outside := t.TempDir()
 	dir := filepath.Join(outside, "s3")
 	s := New(Config{Dir: dir})
-	keys := []string{"../../escape", "/etc/passwd", "a/../b", "a//b", "a/b", ".", "..", "\x01\x00\xff", strings.Repeat("k", 1024)}
+	keys := []string{"../../escape", "/etc/passwd", "a/../b", "a//b", "a/b", ".", "..", "\x01\x00\xff",
+		strings.Repeat("k", 1024)}
 	for _, k := range keys {
 		s.Put("bucket", k, []byte("bytes of "+k))
 	}

@@ -233,7 +233,8 @@ func (c *call) copyObject() error {
 			return err
 		}
 	}
-	if current, _, err := c.s.store.lookup(c.bucket, c.key, ""); err == nil && current == source && directive != "REPLACE" {
+	current, _, err := c.s.store.lookup(c.bucket, c.key, "")
+	if err == nil && current == source && directive != "REPLACE" {
 		return errInvalidRequest("This copy request is illegal because it is trying to copy an object to itself " +
 			"without changing the object's metadata, storage class, website redirect location or encryption attributes.")
 	}

@@ -38,7 +38,8 @@ func (e *env) headerRows() []row {
 		header []string
 	}{
 		{"cache-control", []string{"Cache-Control", "public, max-age=31536000, immutable"}},
-		{"content-disposition", []string{"Content-Disposition", `attachment; filename="a; b.txt"; filename*=UTF-8''%e2%82%ac`}},
+		{"content-disposition", []string{"Content-Disposition",
+			`attachment; filename="a; b.txt"; filename*=UTF-8''%e2%82%ac`}},
 		{"content-encoding", []string{"Content-Encoding", "zstd"}},
 		{"content-language", []string{"Content-Language", "de-CH, en"}},
 		{"content-type", []string{"Content-Type", "text/html; charset=utf-8"}},
@@ -215,7 +216,8 @@ func (e *env) checksumRows() []row {
 	return append(rows, row{"checksum/U06-composite", func(t *testing.T, e *env) {
 		o := e.multipart(t)
 		ask := request{method: http.MethodHead, bucket: o.bucket, key: o.key, header: mode}
-		e.expect(t, nil, ask, whole(o).with("x-amz-checksum-crc32", o.header["composite"], "x-amz-checksum-type", "COMPOSITE"))
+		e.expect(t, nil, ask,
+			whole(o).with("x-amz-checksum-crc32", o.header["composite"], "x-amz-checksum-type", "COMPOSITE"))
 		ask.header = append([]string{"Range", "bytes=4-7"}, mode...)
 		ask.method = http.MethodGet
 		e.expect(t, nil, ask, part(o, 4, 7).with(noChecksum...))

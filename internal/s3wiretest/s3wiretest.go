@@ -3,9 +3,9 @@
 // server that passes it is one that S3 clients can't tell from S3 by reading.
 //
 // A row is one subtest, named section/what it asks (range/suffix-zero), with the number of a field case in front where
-// one gave rise to it (range/R09-end-beyond-object). Every row puts objects of its own at the origin first, so the first
-// answer to it is never remembered by a cache; with Target.Warm each request is sent again when the server has seen it,
-// and once more when it has seen the whole object.
+// one gave rise to it (range/R09-clamped). Every row puts objects of its own at the origin first, so the first answer to
+// it is never remembered by a cache; with Target.Warm each request is sent again when the server has seen it, and once
+// more when it has seen the whole object.
 package s3wiretest
 
 import (
@@ -54,8 +54,8 @@ type row struct {
 	run  func(t *testing.T, e *env)
 }
 
-// Run runs the suite. It leaves its buckets behind, under names that no other run uses: point it at servers to be thrown
-// away. Rows run one after another.
+// Run runs the suite. It leaves its buckets behind, under names that no other run uses: point it at servers to be
+// thrown away. Rows run one after another.
 func Run(t *testing.T, target Target) {
 	t.Helper()
 	e := newEnv(t, target)
@@ -84,7 +84,7 @@ func (e *env) rows() []row {
 }
 
 // checkSkips keeps the lists of skipped rows honest.
-func (e *env) checkSkips(t *testing.T, rows []row) {
+func (e *env) checkSkips(t testing.TB, rows []row) {
 	t.Helper()
 	for pattern := range e.Skips {
 		found := false
