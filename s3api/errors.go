@@ -50,9 +50,6 @@ var (
 		Message: "The specified method is not allowed against this resource."}
 	errLoop = &Error{Status: 508, Code: "LoopDetected",
 		Message: "The request came back to this instance: its origin leads to itself."}
-	errChunked = &Error{Status: 501, Code: "NotImplemented",
-		Message: "Uploads in aws-chunked encoding are not implemented. Send the body with Content-Length and its SHA-256 " +
-			"or UNSIGNED-PAYLOAD in x-amz-content-sha256."}
 	errPostForm = &Error{Status: 501, Code: "NotImplemented", Message: "Uploads by HTML form are not implemented."}
 	errPlainSSE = &Error{Status: 400, Code: "InvalidRequest",
 		Message: "Requests specifying Server Side Encryption with Customer provided keys must be made over a secure " +
