@@ -1,3 +1,8 @@
+//go:build !poison
+
+// Not in poison builds: every slot given back there splits a mapping while the kernel is listing them, and a mapping that
+// is split or joined in the middle of the list is told twice.
+
 package memory
 
 import (
