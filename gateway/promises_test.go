@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -786,3 +787,41 @@ func TestLeavingAsTheBlockArrives(t *testing.T) {
 		})
 	}
 }
+
+// P4: nothing that a read allocates grows with the object.
+func TestAllocationsDoNotGrowWithTheObject(t *testing.T) {
+	read := func(size int64) (bytes uint64) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, smallPolicy(), 256*B)
+			defer r.close()
+			r.origin.Put("b", "k", origintest.Object{Size: size})
+			ctx, cancel := context.WithCancel(t.Context())
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			obj, err := r.Open(ctx, gateway.Request{Object: object("k")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			_, _ = obj.WriteTo(writerFunc(func(p []byte) (int, error) {
+				if n++; n == 20 {
+					cancel()
+					return 0, context.Canceled
+				}
+				return len(p), nil
+			}))
+			obj.Close()
+			runtime.ReadMemStats(&after)
+			bytes = after.TotalAlloc - before.TotalAlloc
+		})
+		return bytes
+	}
+	small, huge := read(64*B), read(5<<40)
+	if huge > 2*small {
+		t.Errorf("the first 20 blocks of 5 TiB took %d bytes, of 1 MiB %d", huge, small)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
