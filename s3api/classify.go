@@ -220,9 +220,11 @@ func (a *amz) see(name, value string) {
 // parseCopySource reads x-amz-copy-source: bucket and key, percent-encoded as one, with a slash in front or without,
 // and perhaps a version. Sources that are named by an ARN have no bucket that rights could be looked up for.
 func parseCopySource(value string) (origin.Object, bool) {
-	raw, query, _ := strings.Cut(value, "?")
+	raw, query, queried := strings.Cut(value, "?")
 	s, err := sigv4.DecodePath(raw)
-	if err != nil {
+	// Whatever else follows a '?' is part of the key to some servers: not what rights would be looked up for.
+	if err != nil || queried && !validVersionID(strings.TrimPrefix(query, "versionId=")) ||
+		queried && !strings.HasPrefix(query, "versionId=") {
 		return origin.Object{}, false
 	}
 	bucket, key, ok := strings.Cut(strings.TrimPrefix(s, "/"), "/")

@@ -82,7 +82,11 @@ func forwardHeader(from http.Header) http.Header {
 func dropHopByHop(h http.Header) {
 	for _, v := range h["Connection"] {
 		for name := range strings.SplitSeq(v, ",") {
-			h.Del(strings.TrimSpace(name))
+			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
+			// What gives a request its meaning is never about one connection, and may have been signed.
+			if !strings.HasPrefix(name, "X-Amz-") && !strings.HasPrefix(name, "Content-") && !strings.HasPrefix(name, "If-") {
+				delete(h, name)
+			}
 		}
 	}
 	for _, name := range []string{

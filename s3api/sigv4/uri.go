@@ -17,8 +17,9 @@ var (
 // path of an absolute-form without one is "/".
 func SplitTarget(target string) (rawPath, rawQuery string, ok bool) {
 	if !strings.HasPrefix(target, "/") {
-		_, rest, found := strings.Cut(target, "://")
-		if !found {
+		// net/http takes the query from the first '?': a scheme that holds one would make two targets of this.
+		scheme, rest, found := strings.Cut(target, "://")
+		if !found || strings.ContainsAny(scheme, ":/?") {
 			return "", "", false
 		}
 		i := strings.IndexAny(rest, "/?")
