@@ -311,7 +311,8 @@ func (h *Handler) serveProbe(w http.ResponseWriter, r *http.Request) bool {
 	case !ok:
 		status = http.StatusServiceUnavailable
 	}
-	// The deadline of the answer before on this connection may be over. (An error: the transport has none.)
+	// A client that takes nothing holds its connection no longer than others do. An error means that the transport knows
+	// no deadlines.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
 	w.Header()["Cache-Control"] = []string{"no-store"}
 	w.Header()["Content-Length"] = []string{"0"}
@@ -388,7 +389,7 @@ func (x *exchange) resolve() (sigv4.Query, error) {
 
 // identify makes sure that the answer carries request ids: those that are in the headers already, or fresh ones.
 func (x *exchange) identify() {
-	// Bytes go out from here on, and the deadline of the answer before this one on the connection may be over.
+	// From here on bytes may go out, by Flush too, and a client that takes none must not hold the request for ever.
 	x.extend(0)
 	if x.body != nil {
 		x.body.bound()
