@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/ashlar-s3/ashlar/blockstore"
 	"github.com/ashlar-s3/ashlar/origin"
@@ -17,7 +18,12 @@ var ErrNotInserted = errors.New("not inserted")
 // Invalidate forgets the info of an object under all its names (versions, spellings), and lets no probe that is under
 // way be remembered. Call it after every write that may have taken effect, before the writer is answered. Blocks need
 // no forgetting: they are filed under their version.
-func (g *Gateway) Invalidate(o origin.Object) { g.infos.forget(o) }
+func (g *Gateway) Invalidate(o origin.Object) {
+	g.infos.forget(o)
+	if o.Raw != "" { // AWS reads a bare plus as a space
+		g.infos.forget(origin.Object{Bucket: o.Bucket, Key: strings.ReplaceAll(o.Key, "+", " ")})
+	}
+}
 
 // Population takes the body of an object while it is being written, so that it is there in blocks when it is read. It
 // takes memory only where there is some at once, out of what reads may ask for ahead, and gives up otherwise: it never
@@ -28,7 +34,7 @@ type Population struct {
 	policy *Policy
 	gen    uint64 // since this write began; another number at the end says that a second one overlapped it
 	size   int64
-	taken  int64 // of Gateway.ahead
+	taken  int64 // of Gateway.writes
 	n      int64 // bytes so far
 	blocks []*blockstore.Block
 	over   bool // given up, or ended
@@ -37,7 +43,7 @@ type Population struct {
 // Populate begins. It counts as the beginning of a write: answers to questions asked before are not remembered.
 func (g *Gateway) Populate(o origin.Object, size int64) *Population {
 	p := &Population{g: g, object: o, policy: g.cfg.Policy(o.Bucket), size: size, gen: g.infos.forget(o)}
-	if size <= 0 || size > p.policy.PopulateMax || !g.ahead.take(size) {
+	if size <= 0 || size > p.policy.PopulateMax || !g.writes.take(size) {
 		p.over = true
 		return p
 	}
@@ -108,7 +114,7 @@ func (p *Population) Abort() {
 		b.Release()
 	}
 	p.blocks = nil
-	p.g.ahead.give(p.taken)
+	p.g.writes.give(p.taken)
 	p.taken = 0
 }
 
