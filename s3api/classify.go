@@ -174,11 +174,15 @@ func scanAmz(h http.Header, q sigv4.Query) amz {
 	}
 	for _, line := range h["Content-Encoding"] {
 		for token := range strings.SplitSeq(line, ",") {
-			a.chunked = a.chunked || strings.EqualFold(strings.TrimSpace(token), "aws-chunked")
+			a.chunked = a.chunked || isChunked(token)
 		}
 	}
 	return a
 }
+
+// isChunked says whether a token of Content-Encoding is aws-chunked, in whatever disguise: such a body is never stored as it
+// is.
+func isChunked(token string) bool { return strings.Contains(strings.ToLower(token), "aws-chunked") }
 
 // see takes in one header. name is canonical.
 func (a *amz) see(name, value string) {

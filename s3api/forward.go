@@ -2,6 +2,7 @@ package s3api
 
 import (
 	"bytes"
+	"context"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ashlar-s3/ashlar/gateway"
 	"github.com/ashlar-s3/ashlar/origin"
@@ -64,7 +66,14 @@ func (x *exchange) forward() error {
 	defer forget() // whatever happened, but for a definite refusal: an error and a panic may leave a write behind too
 	defer blocks.Abort()
 
-	answer, err := x.h.forwarder.Forward(r.Context(), r, x.object.Bucket, x.object.rawKey)
+	// A write goes on when its client leaves: what came of it must be known before the object is remembered again.
+	ctx := r.Context()
+	if len(changed) > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), writePatience)
+		defer cancel()
+	}
+	answer, err := x.h.forwarder.Forward(ctx, r, x.object.Bucket, x.object.rawKey)
 	if refusal := upload.refusal(); refusal != nil {
 		if err == nil {
 			_ = answer.Body.Close()
@@ -75,7 +84,7 @@ func (x *exchange) forward() error {
 		return err
 	}
 	defer answer.Body.Close()
-	settled = answer.StatusCode >= 400 && answer.StatusCode < 500 ||
+	settled = refusedForCertain(answer.StatusCode) ||
 		answer.StatusCode == http.StatusOK && blocks.Commit(answer.Header.Get("Etag"))
 	forget()
 
@@ -89,6 +98,16 @@ func (x *exchange) forward() error {
 		return nil
 	}
 	return x.copyBody(answer, forget)
+}
+
+// writePatience bounds how long a write is waited for whose client has left. CompleteMultipartUpload takes minutes.
+const writePatience = 15 * time.Minute
+
+// refusedForCertain says whether an answer to a write means that nothing changed. A timeout or an overload told by
+// something in between doesn't.
+func refusedForCertain(status int) bool {
+	return status >= 400 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests &&
+		status != 499
 }
 
 // populate begins to take the body of an object that is being written, where it may be: what is read is then likely to be

@@ -294,3 +294,38 @@ func TestForwardErrors(t *testing.T) {
 		}
 	}
 }
+
+// P6: a client that leaves doesn't take its write along: the object is forgotten when the origin has answered.
+func TestWriteGoesOnWithoutItsClient(t *testing.T) {
+	f, left := &fakeReader{}, make(chan struct{})
+	h := newHandler(t, Config{Gateway: f, Auth: writable(), Forward: forwardFunc(
+		func(ctx context.Context, _ *http.Request, _, _ string) (*http.Response, error) {
+			<-left
+			if ctx.Err() != nil || len(f.keys()) != 0 {
+				t.Errorf("%v, forgot %v", ctx.Err(), f.keys())
+			}
+			return answer(200, ""), nil
+		})})
+	ctx, cancel := context.WithCancel(t.Context())
+	req := httptest.NewRequestWithContext(ctx, "DELETE", "/bucket/k", nil)
+	cancel()
+	close(left)
+	h.ServeHTTP(httptest.NewRecorder(), req)
+	if len(f.keys()) == 0 {
+		t.Error("not forgotten")
+	}
+}
+
+// What something on the way says of time or load is no refusal: the write may have been done.
+func TestUncertainRefusals(t *testing.T) {
+	for status, forgets := range map[int]bool{403: false, 404: false, 412: false, 408: true, 429: true, 499: true, 500: true} {
+		f := &fakeReader{}
+		h := newHandler(t, Config{Gateway: f, Auth: writable(), Forward: forwardAs(func() (*http.Response, error) {
+			return answer(status, ""), nil
+		})})
+		ask(h, "DELETE /bucket/k", "")
+		if got := len(f.keys()) > 0; got != forgets {
+			t.Errorf("%d: forgotten %v", status, got)
+		}
+	}
+}

@@ -313,7 +313,11 @@ func (h *Handler) serveProbe(w http.ResponseWriter, r *http.Request) bool {
 	}
 	// A client that takes nothing holds its connection no longer than others do. An error means that the transport knows
 	// no deadlines.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
+	rc := http.NewResponseController(w)
+	_ = rc.SetWriteDeadline(time.Now().Add(patience))
+	if r.Body != nil && r.Body != http.NoBody { // net/http reads the rest of a body before it answers
+		_ = rc.SetReadDeadline(time.Now().Add(patience))
+	}
 	w.Header()["Cache-Control"] = []string{"no-store"}
 	w.Header()["Content-Length"] = []string{"0"}
 	w.WriteHeader(status)
