@@ -103,11 +103,16 @@ func (x *exchange) forward() error {
 // writePatience bounds how long a write is waited for whose client has left. CompleteMultipartUpload takes minutes.
 const writePatience = 15 * time.Minute
 
-// refusedForCertain says whether an answer to a write means that nothing changed. A timeout or an overload told by
-// something in between doesn't.
+// refusedForCertain says whether an answer to a write means that nothing changed, and says nothing of the object either. A
+// timeout or an overload told by something in between leaves it open; what is missing, in conflict or not as the client
+// thought may not be as remembered here, and who tries again must see what is.
 func refusedForCertain(status int) bool {
-	return status >= 400 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests &&
-		status != 499
+	switch status {
+	case http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusPreconditionFailed,
+		http.StatusTooManyRequests, 499:
+		return false
+	}
+	return status >= 400 && status < 500
 }
 
 // populate begins to take the body of an object that is being written, where it may be: what is read is then likely to be
@@ -185,7 +190,7 @@ func copyHeader(to, from http.Header) {
 type deleteList struct {
 	XMLName xml.Name `xml:"Delete"`
 	Objects []struct {
-		Keys      []string     `xml:"Key"`
+		Keys      []xmlText    `xml:"Key"`
 		VersionID []string     `xml:"VersionId"`
 		ETag      []string     `xml:"ETag"`
 		Modified  []string     `xml:"LastModifiedTime"`
@@ -194,6 +199,12 @@ type deleteList struct {
 	} `xml:"Object"`
 	Quiet   []string     `xml:"Quiet"`
 	Unknown []xmlElement `xml:",any"`
+}
+
+// xmlText is an element with nothing but text: what is nested, one parser leaves out and another joins.
+type xmlText struct {
+	Text   string       `xml:",chardata"`
+	Nested []xmlElement `xml:",any"`
 }
 
 type xmlElement struct{ XMLName xml.Name }
@@ -212,10 +223,10 @@ func (x *exchange) listed(body []byte) (objects []origin.Object, err error) {
 		return nil, errMalformedXML
 	}
 	for _, o := range list.Objects {
-		if len(o.Keys) != 1 || len(o.Unknown) > 0 {
+		if len(o.Keys) != 1 || len(o.Keys[0].Nested) > 0 || len(o.Unknown) > 0 {
 			return nil, errMalformedXML
 		}
-		object := origin.Object{Bucket: x.object.Bucket, Key: o.Keys[0]}
+		object := origin.Object{Bucket: x.object.Bucket, Key: o.Keys[0].Text}
 		if !x.who.grant.onObject(x.op.right, &object) {
 			return nil, errAccessDenied
 		}

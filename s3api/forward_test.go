@@ -77,8 +77,8 @@ func TestWritesInvalidate(t *testing.T) {
 		{"204", func() (*http.Response, error) { return answer(204, ""), nil }, true},
 		{"301", func() (*http.Response, error) { return answer(301, ""), nil }, true},
 		{"400", func() (*http.Response, error) { return answer(400, "no"), nil }, false},
-		{"404", func() (*http.Response, error) { return answer(404, "no"), nil }, false},
-		{"412", func() (*http.Response, error) { return answer(412, "no"), nil }, false},
+		{"404", func() (*http.Response, error) { return answer(404, "no"), nil }, true},
+		{"412", func() (*http.Response, error) { return answer(412, "no"), nil }, true},
 		{"500", func() (*http.Response, error) { return answer(500, "?"), nil }, true},
 		{"503", func() (*http.Response, error) { return answer(503, "?"), nil }, true},
 		{"no answer", func() (*http.Response, error) { return nil, errors.New("reset") }, true},
@@ -227,6 +227,8 @@ func TestDeleteObjectsBodies(t *testing.T) {
 		"", "nonsense", "<Delete>", "<Other/>", "<Delete><Object/></Delete>",
 		"<Delete><Object><Key>a</Key><Key>b</Key></Object></Delete>",
 		"<Delete><Object><Key>a</Key><Other/></Object></Delete>",
+		"<Delete><Object><Key>team/<Key>priv/z</Key></Key></Object></Delete>",
+		"<Delete><Object><Key><x>a</x>team/x</Key></Object></Delete>",
 		"<Delete><Objects><Object><Key>a</Key></Object></Objects></Delete>",
 		"<Delete></Delete> <Delete><Object><Key>a</Key></Object></Delete>",
 		`<?xml version="1.0" encoding="UTF-16"?><Delete><Object><Key>a</Key></Object></Delete>`,
@@ -318,7 +320,7 @@ func TestWriteGoesOnWithoutItsClient(t *testing.T) {
 
 // What something on the way says of time or load is no refusal: the write may have been done.
 func TestUncertainRefusals(t *testing.T) {
-	for status, forgets := range map[int]bool{403: false, 404: false, 412: false, 408: true, 429: true, 499: true, 500: true} {
+	for status, forgets := range map[int]bool{400: false, 403: false, 404: true, 409: true, 412: true, 408: true, 429: true, 499: true, 500: true} {
 		f := &fakeReader{}
 		h := newHandler(t, Config{Gateway: f, Auth: writable(), Forward: forwardAs(func() (*http.Response, error) {
 			return answer(status, ""), nil
