@@ -190,11 +190,12 @@ func (a *amz) see(name, value string) {
 	case "X-Amz-Content-Sha256":
 		a.chunked = a.chunked || len(value) >= 10 && strings.EqualFold(value[:10], "STREAMING-")
 	case "X-Amz-Date", "X-Amz-Security-Token", "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Expires",
-		"X-Amz-Signedheaders", "X-Amz-Signature", "X-Amz-User-Agent", "X-Amz-Cf-Id":
+		"X-Amz-Signedheaders", "X-Amz-Signature", "X-Amz-User-Agent", "X-Amz-Cf-Id", "X-Amz-Api-Version":
 		// Authentication, and what says who sends or relays.
 	case "X-Amz-Checksum-Mode":
-		a.checksums = a.checksums || value == "ENABLED"
-		a.beyondRead = a.beyondRead || value != "ENABLED"
+		enabled := strings.EqualFold(value, "ENABLED") // the C++ SDK says "enabled"
+		a.checksums = a.checksums || enabled
+		a.beyondRead = a.beyondRead || !enabled
 	case "X-Amz-Decoded-Content-Length", "X-Amz-Trailer":
 		a.chunked, a.beyondRead = true, true
 	case "X-Amz-Copy-Source":

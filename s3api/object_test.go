@@ -298,3 +298,14 @@ func TestOriginErrorAsItCame(t *testing.T) {
 		}
 	}
 }
+
+// The C++ SDK, and so PyArrow, sends these with every read: they are no reason to ask the origin.
+func TestReadsOfTheCppSDKAreServed(t *testing.T) {
+	h := newHandler(t, Config{Gateway: testReader(t, nil)})
+	for range 2 {
+		r := ask(h, "GET /bucket/k", "", "x-amz-api-version", "2006-03-01", "x-amz-checksum-mode", "enabled")
+		if got := r.Header.Get("X-Ashlar-Cache"); r.StatusCode != 200 || strings.HasPrefix(got, "bypass") {
+			t.Errorf("%d, %s", r.StatusCode, got)
+		}
+	}
+}

@@ -50,6 +50,7 @@ Exit code: 0 after a signal, 1 when something failed, 2 when the configuration c
 		defer restore()
 		hangup := make(chan os.Signal, 1) // signals during a reload make one more
 		signal.Notify(hangup, syscall.SIGHUP)
+		signal.Ignore(syscall.SIGPIPE) // a log collector that ends must not end the node
 		defer signal.Stop(hangup)
 		conf.limitHeap()
 		log := newLogger(c.stderr, conf.Log)
