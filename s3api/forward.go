@@ -75,6 +75,11 @@ func (x *exchange) forward() error {
 		return err
 	}
 	defer answer.Body.Close()
+	if x.body != nil && x.body.unread() {
+		// The origin answered early, and the transport goes on reading from the client, which may be waiting for this
+		// answer. net/http would wait for it before it sends the headers, unless the connection goes.
+		x.set("Connection", "close")
+	}
 	settled = answer.StatusCode >= 400 && answer.StatusCode < 500 ||
 		answer.StatusCode == http.StatusOK && blocks.Commit(answer.Header.Get("Etag"))
 	forget()
