@@ -80,6 +80,10 @@ func (x *exchange) forward() error {
 		// answer. net/http would wait for it before it sends the headers, unless the connection goes.
 		x.set("Connection", "close")
 	}
+	if answer.StatusCode/100 == 2 && !upload.complete() && x.op.stores() {
+		// What the origin acknowledges it can't have, and what it would be has not been verified.
+		return fmt.Errorf("%w: %d before the body was complete", origin.ErrBadAnswer, answer.StatusCode)
+	}
 	settled = answer.StatusCode >= 400 && answer.StatusCode < 500 ||
 		answer.StatusCode == http.StatusOK && blocks.Commit(answer.Header.Get("Etag"))
 	forget()
@@ -102,7 +106,8 @@ func (x *exchange) populate(r *http.Request, u *upload) *gateway.Population {
 	g, able := x.h.gateway.(interface {
 		Populate(o origin.Object, size int64) *gateway.Population
 	})
-	if !able || u == nil || x.op.name != "PutObject" || x.amz.customKey || x.object.Raw != "" {
+	_, part := r.Header["X-Amz-Write-Offset-Bytes"] // appended to what is there
+	if !able || u == nil || part || x.op.name != "PutObject" || x.amz.customKey || x.object.Raw != "" {
 		return nil
 	}
 	size := r.ContentLength

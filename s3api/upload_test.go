@@ -147,7 +147,7 @@ func (n *node) stored(t *testing.T, key string) (string, http.Header) {
 func TestUploads(t *testing.T) {
 	n := newNode(t, nil)
 	n.origin.CreateBucket("bucket")
-	sums := newChecksums()
+	sums := newChecksums()[:5] // those that the origin knows
 	i := 0
 	for _, size := range []int{0, 1, 65536, 200_001} {
 		body := strings.Repeat("0123456789abcdef", size/16+1)[:size]
@@ -216,6 +216,7 @@ func TestFalseUploads(t *testing.T) {
 	crc := newChecksums()[0]
 	body := strings.Repeat("b", 70_000)
 	chunks := []string{body[:65536], body[65536:]}
+	pair := strings.Repeat("1", 8192) + strings.Repeat("2", 8192)
 	good, other := crc.trailer()+":"+sumOf(crc, body), crc.trailer()+":"+sumOf(crc, "other")
 	last := func(s string) string { return strings.Replace(s, "bb\r\n0", "bc\r\n0", 1) }
 	plain := func(header ...string) func() *http.Request {
@@ -243,9 +244,14 @@ func TestFalseUploads(t *testing.T) {
 		{"last chunk left out", framed(chunked{payload: signedChunks, chunks: chunks, spoil: func(s string) string {
 			return s[:strings.LastIndex(s, "\r\n0;")+2]
 		}}), 400, "IncompleteBody"},
-		{"chunks swapped", framed(chunked{payload: signedChunks, chunks: []string{"ab", "cd"}, spoil: func(s string) string {
-			return strings.NewReplacer("ab", "cd", "cd", "ab").Replace(s)
-		}}), 403, "SignatureDoesNotMatch"},
+		{"chunks swapped", framed(chunked{payload: signedChunks, chunks: []string{pair[:8192], pair[8192:]},
+			spoil: func(s string) string {
+				return strings.NewReplacer(pair[:8192], pair[8192:], pair[8192:], pair[:8192]).Replace(s)
+			}}), 403, "SignatureDoesNotMatch"},
+		{"small chunk in front", framed(chunked{payload: signedChunks, chunks: []string{"abc", "de"}}), 400,
+			"InvalidChunkSizeError"},
+		{"small chunk in front, unsigned", framed(chunked{payload: unsignedTrailer, chunks: []string{"abc", "de"},
+			trailer: crc.trailer() + ":" + sumOf(crc, "abcde")}), 400, "InvalidChunkSizeError"},
 		{"last byte with its checksum wrong", framed(chunked{payload: unsignedTrailer, chunks: chunks, trailer: good, spoil: last}), 400, "BadDigest"},
 		{"trailing checksum", framed(chunked{payload: unsignedTrailer, chunks: chunks, trailer: other}), 400, "BadDigest"},
 		{"signed trailing checksum", framed(chunked{payload: signedTrailer, chunks: chunks, trailer: other}), 400, "BadDigest"},
@@ -264,7 +270,7 @@ func TestFalseUploads(t *testing.T) {
 		{"another trailer", framed(chunked{payload: unsignedTrailer, chunks: chunks, trailer: "x-other:1"}), 400, "InvalidRequest"},
 		{"more than announced", framed(chunked{payload: unsignedTrailer, chunks: chunks, length: 69_999}), 400, "IncompleteBody"},
 		{"less than announced", framed(chunked{payload: unsignedTrailer, chunks: chunks, length: 70_001}), 400, "IncompleteBody"},
-		{"no frame", framed(chunked{payload: unsignedTrailer, chunks: chunks, spoil: func(string) string { return body }}), 400, "InvalidRequest"},
+		{"no frame", framed(chunked{payload: unsignedTrailer, chunks: chunks, spoil: func(string) string { return body }}), 400, "IncompleteBody"},
 		{"stops halfway", framed(chunked{payload: unsignedTrailer, chunks: chunks, spoil: func(s string) string { return s[:30_000] }}), 400, "IncompleteBody"},
 		{"hash of what is framed", framed(chunked{payload: sha(body), chunks: chunks}), 400, "InvalidRequest"},
 	} {
