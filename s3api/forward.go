@@ -2,6 +2,7 @@ package s3api
 
 import (
 	"bytes"
+	"context"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ashlar-s3/ashlar/gateway"
 	"github.com/ashlar-s3/ashlar/origin"
@@ -64,7 +66,13 @@ func (x *exchange) forward() error {
 	defer forget() // whatever happened, but for a definite refusal: an error and a panic may leave a write behind too
 	defer blocks.Abort()
 
-	answer, err := x.h.forwarder.Forward(r.Context(), r, x.object.Bucket, x.object.rawKey)
+	ctx := r.Context()
+	if changed != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = outlast(ctx, patience)
+		defer cancel()
+	}
+	answer, err := x.h.forwarder.Forward(ctx, r, x.object.Bucket, x.object.rawKey)
 	if refusal := upload.refusal(); refusal != nil {
 		if err == nil {
 			_ = answer.Body.Close()
@@ -84,7 +92,7 @@ func (x *exchange) forward() error {
 		// What the origin acknowledges it can't have, and what it would be has not been verified.
 		return fmt.Errorf("%w: %d before the body was complete", origin.ErrBadAnswer, answer.StatusCode)
 	}
-	settled = answer.StatusCode >= 400 && answer.StatusCode < 500 ||
+	settled = definite(answer.StatusCode) ||
 		answer.StatusCode == http.StatusOK && blocks.Commit(answer.Header.Get("Etag"))
 	forget()
 
@@ -98,6 +106,23 @@ func (x *exchange) forward() error {
 		return nil
 	}
 	return x.copyBody(answer, forget)
+}
+
+// definite says whether a status means that nothing was changed. A 408 can come from a proxy that only gave up waiting.
+func definite(status int) bool {
+	return status >= 400 && status < 500 && status != http.StatusRequestTimeout
+}
+
+// outlast returns a context that ends a while after ctx. A write whose client leaves when the origin has all of it may
+// still take effect, and what is read until then must be forgotten after it: so its answer is waited for. The body of a
+// client that has left can't be read, so a write that the origin does not have all of ends at once all the same.
+func outlast(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		t := time.AfterFunc(while, cancel)
+		context.AfterFunc(longer, func() { t.Stop() })
+	})
+	return longer, func() { stop(); cancel() }
 }
 
 // populate begins to take the body of an object that is being written, where it may be: what is read is then likely to be

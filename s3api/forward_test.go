@@ -78,6 +78,7 @@ func TestWritesInvalidate(t *testing.T) {
 		{"301", func() (*http.Response, error) { return answer(301, ""), nil }, true},
 		{"400", func() (*http.Response, error) { return answer(400, "no"), nil }, false},
 		{"404", func() (*http.Response, error) { return answer(404, "no"), nil }, false},
+		{"408", func() (*http.Response, error) { return answer(408, "gave up"), nil }, true},
 		{"412", func() (*http.Response, error) { return answer(412, "no"), nil }, false},
 		{"500", func() (*http.Response, error) { return answer(500, "?"), nil }, true},
 		{"503", func() (*http.Response, error) { return answer(503, "?"), nil }, true},

@@ -89,6 +89,9 @@ func (x *exchange) prepareUpload(r *http.Request) (*upload, error) {
 
 	u := &upload{body: r.Body, in: r.Body, holdOn: true}
 	header := r.Header.Clone()
+	if payload == sigv4.PayloadHash {
+		header.Set("X-Amz-Content-Sha256", hash) // of a presigned request it may be in the query, which the origin doesn't get
+	}
 	trailer, err := u.expect(x, header, payload, hash)
 	if err != nil {
 		return nil, err
@@ -408,7 +411,13 @@ func errContentHash(want, got string) *Error {
 
 func errMD5(want, got string) *Error {
 	return &Error{Status: 400, Code: "BadDigest", Message: "The Content-MD5 you specified did not match what we received.",
-		Fields: []sigv4.Field{{Name: "ExpectedDigest", Value: want}, {Name: "CalculatedDigest", Value: got}}}
+		Fields: []sigv4.Field{{Name: "ExpectedDigest", Value: hexOf(want)}, {Name: "CalculatedDigest", Value: got}}}
+}
+
+// hexOf is in hex what is base64: S3 tells one digest in the one and one in the other.
+func hexOf(value string) string {
+	raw, _ := base64.StdEncoding.DecodeString(value) // it was decoded before
+	return hex.EncodeToString(raw)
 }
 
 func errChecksum(c *checksum) func(want, got string) *Error {
@@ -437,7 +446,10 @@ func bodyError(err error) *Error {
 				{Name: "Chunk", Value: strconv.Itoa(size.Chunk)}, {Name: "BadChunkSize", Value: formatInt(size.Size)},
 			}}
 	}
-	// S3 says so of malformed framing as well.
-	return &Error{Status: errIncompleteBody.Status, Code: errIncompleteBody.Code, Message: errIncompleteBody.Message,
+	message := errIncompleteBody.Message
+	if errors.Is(err, awschunked.ErrFraming) {
+		message = "The request body terminated unexpectedly" // S3 says so of all that is malformed
+	}
+	return &Error{Status: errIncompleteBody.Status, Code: errIncompleteBody.Code, Message: message,
 		Cause: fmt.Errorf("reading the client's body: %w", err)}
 }
