@@ -109,8 +109,10 @@ const (
 func sumOf(c checksum, body string) string {
 	h := c.new()
 	_, _ = io.WriteString(h, body)
-	return base64.StdEncoding.EncodeToString(h.Sum(nil))
+	return base64Of(h.Sum(nil))
 }
+
+func base64Of(raw []byte) string { return base64.StdEncoding.EncodeToString(raw) }
 
 // stored returns what the origin holds, and its headers.
 func (n *node) stored(t *testing.T, key string) (string, http.Header) {
