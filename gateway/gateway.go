@@ -131,11 +131,12 @@ type Gateway struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	gens  generations
-	infos *infoCache
-	slots *semaphore.Weighted // origin requests in flight, first come first served
-	pins  budget              // bytes of blocks that responses hold while they write: a quarter of the memory
-	ahead budget              // bytes that reads have asked for beyond the block they are at: another quarter
+	gens   generations
+	infos  *infoCache
+	slots  *semaphore.Weighted // origin requests in flight, first come first served
+	pins   budget              // bytes of blocks that responses hold while they write: a quarter of the memory
+	ahead  budget              // bytes that reads have asked for beyond the block they are at: another quarter
+	writes budget              // bytes of objects being written that are kept on the way: an eighth
 
 	ctx    context.Context // ends with Close; that of every fetch derives from it
 	cancel context.CancelFunc
@@ -167,6 +168,7 @@ func New(c Config) (*Gateway, error) {
 		slots:   semaphore.NewWeighted(int64(c.OriginConcurrency)),
 		pins:    budget{limit: c.Memory.Limit() / 4},
 		ahead:   budget{limit: c.Memory.Limit() / 4},
+		writes:  budget{limit: c.Memory.Limit() / 8},
 		probes:  make(map[probeKey]*probing),
 		pending: make(map[blockID]*pending),
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/ashlar-s3/ashlar/blockstore"
@@ -18,7 +19,12 @@ var ErrNotInserted = errors.New("not inserted")
 // Invalidate forgets the info of an object under all its names (versions, spellings), and lets no probe that is under
 // way be remembered. Call it after every write that may have taken effect, before the writer is answered. Blocks need
 // no forgetting: they are filed under their version.
-func (g *Gateway) Invalidate(o origin.Object) { g.infos.forget(o) }
+func (g *Gateway) Invalidate(o origin.Object) {
+	g.infos.forget(o)
+	if o.Raw != "" { // AWS reads a bare plus as a space
+		g.infos.forget(origin.Object{Bucket: o.Bucket, Key: strings.ReplaceAll(o.Key, "+", " ")})
+	}
+}
 
 // Population takes the body of an object while it is being written, so that it is there in blocks when it is read. It
 // takes memory only where there is some at once, out of what reads may ask for ahead, and gives up otherwise: it never
@@ -32,7 +38,7 @@ type Population struct {
 	size   int64
 
 	mu     sync.Mutex
-	taken  int64               // of Gateway.ahead; guarded by mu
+	taken  int64               // of Gateway.writes; guarded by mu
 	n      int64               // bytes so far; guarded by mu
 	blocks []*blockstore.Block // guarded by mu
 	over   bool                // given up, or ended: the blocks are not ours any more; guarded by mu
@@ -41,7 +47,7 @@ type Population struct {
 // Populate begins. It counts as the beginning of a write: answers to questions asked before are not remembered.
 func (g *Gateway) Populate(o origin.Object, size int64) *Population {
 	p := &Population{g: g, object: o, policy: g.cfg.Policy(o.Bucket), size: size, gen: g.infos.forget(o)}
-	if size <= 0 || size > p.policy.PopulateMax || !g.ahead.take(size) {
+	if size <= 0 || size > p.policy.PopulateMax || !g.writes.take(size) {
 		p.over = true
 		return p
 	}
@@ -129,7 +135,7 @@ func (p *Population) abort() {
 		b.Release()
 	}
 	p.blocks = nil
-	p.g.ahead.give(p.taken)
+	p.g.writes.give(p.taken)
 	p.taken = 0
 }
 

@@ -126,7 +126,8 @@ func (g *Gateway) leave(key probeKey, e *probing) {
 	if e.readers > 0 {
 		return
 	}
-	if g.probes[key] == e {
+	// Probes that have been sent stay to be joined: a client that gives up and comes back must not send another.
+	if g.probes[key] == e && e.running == len(e.queued) {
 		delete(g.probes, key)
 	}
 	for _, p := range e.queued {
@@ -165,6 +166,9 @@ func (g *Gateway) runProbe(p *probe, e *probing) {
 		e.dequeue(p)
 		if refused(err) {
 			e.width = min(2*e.width, maxWidth)
+		}
+		if e.readers == 0 && e.running == 0 && g.probes[p.key] == e {
+			delete(g.probes, p.key)
 		}
 		close(e.wake)
 		e.wake = make(chan struct{})
@@ -279,8 +283,11 @@ func (g *Gateway) judge(p *probe, opts origin.GetOptions, resp *origin.Response)
 			return nil, fmt.Errorf("%w: 304 to an unconditional request", origin.ErrBadAnswer)
 		}
 		info, said := *p.old.info, &resp.Info
-		if said.LastModified != "" && said.LastModified != info.LastModified {
-			return nil, errAskHead // metadata changed under one ETag
+		if said.ETag != "" && said.ETag != opts.IfNoneMatch {
+			return nil, fmt.Errorf("%w: 304 of %s to If-None-Match %s", origin.ErrBadAnswer, said.ETag, opts.IfNoneMatch)
+		}
+		if said.LastModified != "" && said.LastModified != info.LastModified || len(info.Volatile) > 0 {
+			return nil, errAskHead // metadata changed under one ETag, or may have
 		}
 		info.Confirmed, info.Received = said.Confirmed, said.Received
 		p.known = &known{&info, p.old.version}
@@ -292,6 +299,8 @@ func (g *Gateway) judge(p *probe, opts origin.GetOptions, resp *origin.Response)
 	switch {
 	case known.version == nil:
 		// To be streamed; this body is not the one.
+	case resp.Offset == 0 && resp.Length == 0 && info.Size == 0:
+		// Some servers answer 200 to a range of an empty object.
 	case resp.Offset == 0 && want.off > 0 && resp.Length == info.Size:
 		// The range was ignored. What the answer says of the object holds, its bytes are of no use here.
 	case want.len <= 0 || !fits(resp, want):

@@ -825,3 +825,89 @@ func TestAllocationsDoNotGrowWithTheObject(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// P3: a client that gives up and comes back joins the probe it left.
+func TestRetryingClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, smallPolicy(), 256*B)
+		defer r.close()
+		r.origin.Put("b", "k", origintest.Object{Size: 10})
+		r.origin.Fail(-1, nil, origintest.Fault{Latency: 4 * time.Second})
+		for range 30 {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			r.read(ctx, gateway.Request{Object: object("k")})
+			cancel()
+		}
+		if n := r.origin.Stats().Gets; n != 1 {
+			t.Errorf("%d GETs", n)
+		}
+		time.Sleep(5 * time.Second)
+		if a := r.get("k", gateway.Range{}); a.err != nil || r.origin.Stats().Gets != 1 {
+			t.Errorf("%v after %q", a.err, r.origin.Log())
+		}
+	})
+}
+
+// P7: headers that change without a new ETag are not confirmed by a 304.
+func TestVolatileHeadersAreAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, smallPolicy(), 256*B)
+		defer r.close()
+		put := func(v string) {
+			r.origin.Put("b", "k", origintest.Object{Size: 10, ETag: `"e"`, LastModified: time.Unix(1e9, 0),
+				Volatile: []origin.Header{{Name: "X-Amz-Restore", Value: v}}})
+		}
+		put("old")
+		r.get("k", gateway.Range{})
+		put("new")
+		time.Sleep(2 * time.Minute)
+		if a := r.get("k", gateway.Range{}); a.err != nil || a.obj.Info.Volatile[0].Value != "new" {
+			t.Errorf("%v", describe(a))
+		}
+	})
+}
+
+// A server may answer 200 to a range of an empty object (RFC 9110 section 14.2).
+func TestEmptyObjectByIgnoredRange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, smallPolicy(), 256*B)
+		defer r.close()
+		r.origin.Put("b", "k", origintest.Object{})
+		r.origin.Fail(-1, nil, origintest.Fault{IgnoreRange: true})
+		if a := r.get("k", gateway.Range{}); a.err != nil || a.obj.Length != 0 {
+			t.Error(describe(a))
+		}
+	})
+}
+
+// P6: a write spelled with a bare plus may have been one to the name with a space.
+func TestWriteSpelledWithPlus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, smallPolicy(), 256*B)
+		defer r.close()
+		r.origin.Put("b", "a b", origintest.Object{Size: 10})
+		r.get("a b", gateway.Range{})
+		second := r.origin.Put("b", "a b", origintest.Object{Size: 10})
+		r.Invalidate(origin.Object{Bucket: "b", Key: "a+b", Raw: "a+b"})
+		if a := r.get("a b", gateway.Range{}); a.err != nil || a.obj.Info.ETag != second {
+			t.Error(describe(a))
+		}
+	})
+}
+
+// Uploads that send nothing take nothing from readers.
+func TestIdleUploadsLeaveReadersAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, smallPolicy(), 256*B)
+		defer r.close()
+		r.origin.Put("b", "k", origintest.Object{Size: 64 * B})
+		for i := range 8 {
+			p := r.Populate(object(fmt.Sprint("up", i)), 16*B)
+			defer p.Abort()
+		}
+		r.get("k", gateway.Range{})
+		if n := r.origin.Stats().Gets; n != 8 {
+			t.Errorf("%d GETs", n)
+		}
+	})
+}

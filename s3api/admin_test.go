@@ -82,6 +82,7 @@ func TestInvalidate(t *testing.T) {
 
 		{"ADMIN", `{"bucket":"bucket"}`, 400, "InvalidRequest", everything},
 		{"ADMIN", `{"bucket":"bucket","prefx":""}`, 400, "InvalidRequest", everything},
+		{"ADMIN", `{"bucket":"bucket","prefix":"","dryrun":true}`, 400, "InvalidRequest", everything}, // would do it
 		{"ADMIN", `{"bucket":"bucket","keys":[]}`, 400, "InvalidRequest", everything},
 		{"ADMIN", `{"bucket":"bucket","prefix":"a","keys":["k"]}`, 400, "InvalidRequest", everything},
 		{"ADMIN", `{"bucket":"bucket","prefix":""}{"bucket":"bucket","prefix":""}`, 400, "InvalidRequest", everything},

@@ -174,11 +174,15 @@ func scanAmz(h http.Header, q sigv4.Query) amz {
 	}
 	for _, line := range h["Content-Encoding"] {
 		for token := range strings.SplitSeq(line, ",") {
-			a.chunked = a.chunked || strings.EqualFold(strings.TrimSpace(token), "aws-chunked")
+			a.chunked = a.chunked || isChunked(token)
 		}
 	}
 	return a
 }
+
+// isChunked says whether a token of Content-Encoding is aws-chunked, in whatever disguise: such a body is never stored as it
+// is.
+func isChunked(token string) bool { return strings.Contains(strings.ToLower(token), "aws-chunked") }
 
 // see takes in one header. name is canonical.
 func (a *amz) see(name, value string) {
@@ -223,20 +227,17 @@ func parseCopySource(value string) (origin.Object, bool) {
 	raw, query, queried := strings.Cut(value, "?")
 	s, err := sigv4.DecodePath(raw)
 	// Whatever else follows a '?' is part of the key to some servers: not what rights would be looked up for.
-	if err != nil || queried && !validVersionID(strings.TrimPrefix(query, "versionId=")) ||
-		queried && !strings.HasPrefix(query, "versionId=") {
+	version, versioned := strings.CutPrefix(query, "versionId=")
+	if err != nil || queried && (!versioned || !validVersionID(version) || strings.ContainsAny(version, "/?&")) {
 		return origin.Object{}, false
 	}
 	bucket, key, ok := strings.Cut(strings.TrimPrefix(s, "/"), "/")
 	if !ok || key == "" || !validBucket(bucket) {
 		return origin.Object{}, false
 	}
-	o := origin.Object{Bucket: bucket, Key: key}
+	o := origin.Object{Bucket: bucket, Key: key, VersionID: version}
 	if strings.IndexByte(raw, '+') >= 0 {
 		o.Raw = raw
-	}
-	if v, ok := strings.CutPrefix(query, "versionId="); ok {
-		o.VersionID = v
 	}
 	return o, true
 }

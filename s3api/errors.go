@@ -213,7 +213,7 @@ func (x *exchange) fail(err error) {
 	}
 	refusal := x.refusal(err)
 	x.identify()
-	if refusal.Status >= 500 {
+	if refusal.Status >= 500 && refusal.Status != 501 && refusal.Status != 508 { // those are the client's trouble
 		x.warn("request failed", refusal)
 	}
 	x.writeError(refusal)

@@ -66,10 +66,11 @@ func (x *exchange) forward() error {
 	defer forget() // whatever happened, but for a definite refusal: an error and a panic may leave a write behind too
 	defer blocks.Abort()
 
+	// A write goes on when its client leaves: what came of it must be known before the object is remembered again.
 	ctx := r.Context()
-	if changed != nil {
+	if len(changed) > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = outlast(ctx, patience)
+		ctx, cancel = outlast(ctx, writePatience)
 		defer cancel()
 	}
 	answer, err := x.h.forwarder.Forward(ctx, r, x.object.Bucket, x.object.rawKey)
@@ -92,7 +93,7 @@ func (x *exchange) forward() error {
 		// What the origin acknowledges it can't have, and what it would be has not been verified.
 		return fmt.Errorf("%w: %d before the body was complete", origin.ErrBadAnswer, answer.StatusCode)
 	}
-	settled = definite(answer.StatusCode) ||
+	settled = refusedForCertain(answer.StatusCode) ||
 		answer.StatusCode == http.StatusOK && blocks.Commit(answer.Header.Get("Etag"))
 	forget()
 
@@ -108,14 +109,11 @@ func (x *exchange) forward() error {
 	return x.copyBody(answer, forget)
 }
 
-// definite says whether a status means that nothing was changed. A 408 can come from a proxy that only gave up waiting.
-func definite(status int) bool {
-	return status >= 400 && status < 500 && status != http.StatusRequestTimeout
-}
+// writePatience bounds how long a write is waited for whose client has left. CompleteMultipartUpload takes minutes.
+const writePatience = 15 * time.Minute
 
-// outlast returns a context that ends a while after ctx. A write whose client leaves when the origin has all of it may
-// still take effect, and what is read until then must be forgotten after it: so its answer is waited for. The body of a
-// client that has left can't be read, so a write that the origin does not have all of ends at once all the same.
+// outlast returns a context that ends a while after ctx, and not before. The body of a client that has left can't be
+// read, so a write that the origin does not have all of ends at once all the same.
 func outlast(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -123,6 +121,18 @@ func outlast(ctx context.Context, while time.Duration) (context.Context, context
 		context.AfterFunc(longer, func() { t.Stop() })
 	})
 	return longer, func() { stop(); cancel() }
+}
+
+// refusedForCertain says whether an answer to a write means that nothing changed, and says nothing of the object either. A
+// timeout or an overload told by something in between leaves it open; what is missing, in conflict or not as the client
+// thought may not be as remembered here, and who tries again must see what is.
+func refusedForCertain(status int) bool {
+	switch status {
+	case http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusPreconditionFailed,
+		http.StatusTooManyRequests, 499:
+		return false
+	}
+	return status >= 400 && status < 500
 }
 
 // populate begins to take the body of an object that is being written, where it may be: what is read is then likely to be
@@ -201,7 +211,7 @@ func copyHeader(to, from http.Header) {
 type deleteList struct {
 	XMLName xml.Name `xml:"Delete"`
 	Objects []struct {
-		Keys      []string     `xml:"Key"`
+		Keys      []xmlText    `xml:"Key"`
 		VersionID []string     `xml:"VersionId"`
 		ETag      []string     `xml:"ETag"`
 		Modified  []string     `xml:"LastModifiedTime"`
@@ -210,6 +220,12 @@ type deleteList struct {
 	} `xml:"Object"`
 	Quiet   []string     `xml:"Quiet"`
 	Unknown []xmlElement `xml:",any"`
+}
+
+// xmlText is an element with nothing but text: what is nested, one parser leaves out and another joins.
+type xmlText struct {
+	Text   string       `xml:",chardata"`
+	Nested []xmlElement `xml:",any"`
 }
 
 type xmlElement struct{ XMLName xml.Name }
@@ -228,10 +244,10 @@ func (x *exchange) listed(body []byte) (objects []origin.Object, err error) {
 		return nil, errMalformedXML
 	}
 	for _, o := range list.Objects {
-		if len(o.Keys) != 1 || len(o.Unknown) > 0 {
+		if len(o.Keys) != 1 || len(o.Keys[0].Nested) > 0 || len(o.Unknown) > 0 {
 			return nil, errMalformedXML
 		}
-		object := origin.Object{Bucket: x.object.Bucket, Key: o.Keys[0]}
+		object := origin.Object{Bucket: x.object.Bucket, Key: o.Keys[0].Text}
 		if !x.who.grant.onObject(x.op.right, &object) {
 			return nil, errAccessDenied
 		}

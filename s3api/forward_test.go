@@ -77,9 +77,9 @@ func TestWritesInvalidate(t *testing.T) {
 		{"204", func() (*http.Response, error) { return answer(204, ""), nil }, true},
 		{"301", func() (*http.Response, error) { return answer(301, ""), nil }, true},
 		{"400", func() (*http.Response, error) { return answer(400, "no"), nil }, false},
-		{"404", func() (*http.Response, error) { return answer(404, "no"), nil }, false},
+		{"404", func() (*http.Response, error) { return answer(404, "no"), nil }, true},
 		{"408", func() (*http.Response, error) { return answer(408, "gave up"), nil }, true},
-		{"412", func() (*http.Response, error) { return answer(412, "no"), nil }, false},
+		{"412", func() (*http.Response, error) { return answer(412, "no"), nil }, true},
 		{"500", func() (*http.Response, error) { return answer(500, "?"), nil }, true},
 		{"503", func() (*http.Response, error) { return answer(503, "?"), nil }, true},
 		{"no answer", func() (*http.Response, error) { return nil, errors.New("reset") }, true},
@@ -228,6 +228,8 @@ func TestDeleteObjectsBodies(t *testing.T) {
 		"", "nonsense", "<Delete>", "<Other/>", "<Delete><Object/></Delete>",
 		"<Delete><Object><Key>a</Key><Key>b</Key></Object></Delete>",
 		"<Delete><Object><Key>a</Key><Other/></Object></Delete>",
+		"<Delete><Object><Key>team/<Key>priv/z</Key></Key></Object></Delete>",
+		"<Delete><Object><Key><x>a</x>team/x</Key></Object></Delete>",
 		"<Delete><Objects><Object><Key>a</Key></Object></Objects></Delete>",
 		"<Delete></Delete> <Delete><Object><Key>a</Key></Object></Delete>",
 		`<?xml version="1.0" encoding="UTF-16"?><Delete><Object><Key>a</Key></Object></Delete>`,
@@ -290,6 +292,41 @@ func TestForwardErrors(t *testing.T) {
 		body := want(t, r, c.status, "")
 		if strings.Contains(body, "refused") || c.status == 503 && r.Header.Get("Retry-After") == "" {
 			t.Errorf("%v: %s %v", c.err, body, r.Header)
+		}
+	}
+}
+
+// P6: a client that leaves doesn't take its write along: the object is forgotten when the origin has answered.
+func TestWriteGoesOnWithoutItsClient(t *testing.T) {
+	f, left := &fakeReader{}, make(chan struct{})
+	h := newHandler(t, Config{Gateway: f, Auth: writable(), Forward: forwardFunc(
+		func(ctx context.Context, _ *http.Request, _, _ string) (*http.Response, error) {
+			<-left
+			if ctx.Err() != nil || len(f.keys()) != 0 {
+				t.Errorf("%v, forgot %v", ctx.Err(), f.keys())
+			}
+			return answer(200, ""), nil
+		})})
+	ctx, cancel := context.WithCancel(t.Context())
+	req := httptest.NewRequestWithContext(ctx, "DELETE", "/bucket/k", nil)
+	cancel()
+	close(left)
+	h.ServeHTTP(httptest.NewRecorder(), req)
+	if len(f.keys()) == 0 {
+		t.Error("not forgotten")
+	}
+}
+
+// What something on the way says of time or load is no refusal: the write may have been done.
+func TestUncertainRefusals(t *testing.T) {
+	for status, forgets := range map[int]bool{400: false, 403: false, 404: true, 409: true, 412: true, 408: true, 429: true, 499: true, 500: true} {
+		f := &fakeReader{}
+		h := newHandler(t, Config{Gateway: f, Auth: writable(), Forward: forwardAs(func() (*http.Response, error) {
+			return answer(status, ""), nil
+		})})
+		ask(h, "DELETE /bucket/k", "")
+		if got := len(f.keys()) > 0; got != forgets {
+			t.Errorf("%d: forgotten %v", status, got)
 		}
 	}
 }

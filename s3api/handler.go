@@ -311,8 +311,13 @@ func (h *Handler) serveProbe(w http.ResponseWriter, r *http.Request) bool {
 	case !ok:
 		status = http.StatusServiceUnavailable
 	}
-	// The deadline of the answer before on this connection may be over. (An error: the transport has none.)
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
+	// A client that takes nothing holds its connection no longer than others do. An error means that the transport knows
+	// no deadlines.
+	rc := http.NewResponseController(w)
+	_ = rc.SetWriteDeadline(time.Now().Add(patience))
+	if r.Body != nil && r.Body != http.NoBody { // net/http reads the rest of a body before it answers
+		_ = rc.SetReadDeadline(time.Now().Add(patience))
+	}
 	w.Header()["Cache-Control"] = []string{"no-store"}
 	w.Header()["Content-Length"] = []string{"0"}
 	w.WriteHeader(status)
@@ -388,7 +393,7 @@ func (x *exchange) resolve() (sigv4.Query, error) {
 
 // identify makes sure that the answer carries request ids: those that are in the headers already, or fresh ones.
 func (x *exchange) identify() {
-	// Bytes go out from here on, and the deadline of the answer before this one on the connection may be over.
+	// From here on bytes may go out, by Flush too, and a client that takes none must not hold the request for ever.
 	x.extend(0)
 	if x.body != nil {
 		x.body.bound()

@@ -314,3 +314,59 @@ func TestSlowDownload(t *testing.T) {
 		})
 	}
 }
+
+// A client that takes nothing at all is cut off wherever something small is written for it: the header of an answer
+// whose body is still to come, a health check, "100 Continue".
+func TestClientThatTakesNothing(t *testing.T) {
+	for name, request := range map[string]string{
+		"header":   "GET /bucket HTTP/1.1\r\nHost: gw\r\n\r\n",
+		"health":   "GET /-/health HTTP/1.1\r\nHost: gw\r\n\r\n",
+		"continue": "PUT /bucket/k HTTP/1.1\r\nHost: gw\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHandler(t, Config{Auth: writable(), Forward: forwardFunc(
+					func(ctx context.Context, r *http.Request, _, _ string) (*http.Response, error) {
+						if r.Method == http.MethodPut {
+							_, err := io.ReadAll(r.Body)
+							return nil, err
+						}
+						return &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: -1,
+							Body: io.NopCloser(untilDone{ctx})}, nil
+					})})
+				closed := make(chan struct{})
+				l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
+				server := &http.Server{Handler: h, ConnState: func(_ net.Conn, s http.ConnState) {
+					if s == http.StateClosed {
+						close(closed)
+					}
+				}}
+				go server.Serve(l)
+				defer server.Close()
+				client, conn := net.Pipe()
+				defer client.Close()
+				l.conns <- conn
+				begin := time.Now()
+				if _, err := io.WriteString(client, request); err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case <-closed:
+				case <-time.After(time.Hour):
+					t.Error("never cut off")
+				}
+				if took := time.Since(begin); took > 2*patience {
+					t.Errorf("cut off after %v", took)
+				}
+			})
+		})
+	}
+}
+
+// untilDone is a body that has nothing to say until its request ends.
+type untilDone struct{ ctx context.Context }
+
+func (u untilDone) Read([]byte) (int, error) {
+	<-u.ctx.Done()
+	return 0, u.ctx.Err()
+}

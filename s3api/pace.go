@@ -97,7 +97,7 @@ func (b *pacedBody) before(now time.Time) error {
 		return io.EOF
 	case !b.begun:
 		b.begun = true
-		// The first Read may have to write "100 Continue", and the deadline of the answer before may be over.
+		// The first Read may have to write "100 Continue", to a client that takes nothing.
 		_ = b.rc.SetWriteDeadline(now.Add(patience))
 	}
 	b.reading = true

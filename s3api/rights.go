@@ -199,9 +199,10 @@ func (g *grant) onObject(need Right, o *origin.Object) bool {
 	return g.covers(o.Key) && (o.Raw == "" || g.covers(strings.ReplaceAll(o.Key, "+", " ")))
 }
 
-// covers says whether a key is below the grant's prefix, to whatever origin.
+// covers says whether a key is below the grant's prefix, to whatever origin: to one that resolves ".." it may be in another
+// bucket, so only who may go everywhere may have it.
 func (g *grant) covers(key string) bool {
-	if g.prefix == "" {
+	if g.prefix == "" && g.everywhere {
 		return true
 	}
 	if !strings.HasPrefix(key, g.prefix) {

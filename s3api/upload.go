@@ -374,7 +374,7 @@ func unframe(h http.Header) {
 	for _, line := range h["Content-Encoding"] {
 		var tokens []string
 		for token := range strings.SplitSeq(line, ",") {
-			if t := strings.TrimSpace(token); t != "" && !strings.EqualFold(t, "aws-chunked") {
+			if t := strings.TrimSpace(token); t != "" && !isChunked(t) {
 				tokens = append(tokens, t)
 			}
 		}

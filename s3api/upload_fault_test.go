@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ashlar-s3/ashlar/internal/devs3"
@@ -484,4 +485,26 @@ func TestExpectRefusedByOrigin(t *testing.T) {
 	if err != nil || !strings.Contains(line, " 412 ") {
 		t.Errorf("%q %v", line, err)
 	}
+}
+
+// A write lasts as long as it takes while its client is there, and a while after that.
+func TestWritesOutlastTheirClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, leave := context.WithCancel(t.Context())
+		ctx, cancel := outlast(client, writePatience)
+		defer cancel()
+		time.Sleep(24 * time.Hour)
+		if ctx.Err() != nil {
+			t.Error("a long upload was cut off")
+		}
+		leave()
+		time.Sleep(writePatience - time.Second)
+		if ctx.Err() != nil {
+			t.Error("ended with its client")
+		}
+		time.Sleep(2 * time.Second)
+		if ctx.Err() == nil {
+			t.Error("waited for without end")
+		}
+	})
 }

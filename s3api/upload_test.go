@@ -227,12 +227,30 @@ func TestFalseUploads(t *testing.T) {
 	framed := func(c chunked) func() *http.Request {
 		return func() *http.Request { return c.request(t, n, "/bucket/k") }
 	}
+	presigned := func() *http.Request { // with the hash of another body in the signed query
+		r, err := http.NewRequest("PUT", n.front.URL+"/bucket/k?X-Amz-Expires=60&X-Amz-Content-Sha256="+sha("other"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		uri, header, err := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }).PresignHTTP(t.Context(),
+			aws.Credentials{AccessKeyID: nodeKey, SecretAccessKey: testSecret}, r, sha("other"), "s3", "us-east-1", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err = http.NewRequest("PUT", uri, strings.NewReader(body)); err != nil {
+			t.Fatal(err)
+		}
+		r.Header = header
+		return r
+	}
 	for _, c := range []struct {
 		name    string
 		request func() *http.Request
 		status  int
 		code    string
 	}{
+		{"hash in a presigned query", presigned, 400, "XAmzContentSHA256Mismatch"},
+		{"chunked in disguise", plain("X-Amz-Content-Sha256", "UNSIGNED-PAYLOAD", "Content-Encoding", `"aws-chunked"`), 411, "MissingContentLength"},
 		{"hash", plain("X-Amz-Content-Sha256", sha("other")), 400, "XAmzContentSHA256Mismatch"},
 		{"md5", plain("Content-Md5", "AAAAAAAAAAAAAAAAAAAAAA=="), 400, "BadDigest"},
 		{"no md5", plain("Content-Md5", "x"), 400, "InvalidDigest"},

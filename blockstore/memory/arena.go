@@ -212,8 +212,12 @@ func (a *arena) takeLocked(ci int) []byte {
 	if fresh {
 		want += c.span
 	}
+	keep := ci // a warm span of its own is what will be taken, unless there is a partial one
+	if len(c.partial) > 0 {
+		keep = -1
+	}
 	for a.spent()+want > a.limit {
-		if !a.trim(ci) {
+		if !a.trim(keep) {
 			return nil
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -210,6 +211,9 @@ func TestCertificateReload(t *testing.T) {
 			t.Errorf("%s: no %s", step, at)
 		}
 	}
+	if !slices.ContainsFunc(n.stops, func(s step) bool { return s.name == "certificates" }) {
+		t.Error("nobody watches the files")
+	}
 	errorsLogged := func() int { return strings.Count(n.log.String(), "the certificate files can't be used") }
 	expects("at first", 2)
 	first := n.certs.expires.Load()
@@ -248,6 +252,11 @@ func TestCertificateReload(t *testing.T) {
 	if errorsLogged() != 3 {
 		t.Errorf("logged %d times:\n%s", errorsLogged(), n.log)
 	}
+	cert, key = ca.sign(t)
+	rewrite(t, files.Cert, cert)
+	rewrite(t, files.Key, key)
+	n.reload(func() (*Config, error) { return n.config, nil })
+	expects("SIGHUP", 4)
 	if strings.Contains(n.log.String(), "PRIVATE") {
 		t.Error("a key is in the log")
 	}

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/ashlar-s3/ashlar/internal/devs3"
+	"github.com/ashlar-s3/ashlar/s3api"
 )
 
 // TestTooManyConnections: beyond the limit, connections are accepted, told to slow down, and closed; those that there are
@@ -71,6 +74,27 @@ func TestTooManyConnections(t *testing.T) {
 	}
 }
 
+// TestRefusalIsNotReset: what the client of a refused connection sends is read before the connection is closed. With
+// unread bytes it would be reset, and the answer might be lost.
+func TestRefusalIsNotReset(t *testing.T) {
+	client, conn := net.Pipe()
+	defer func() { _ = client.Close() }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		refuse(conn)
+	}()
+	resp, err := http.ReadResponse(bufio.NewReader(client), nil)
+	if err != nil || resp.StatusCode != 503 {
+		t.Fatalf("%+v, %v", resp, err)
+	}
+	if _, err := io.WriteString(client, "GET /bucket/k HTTP/1.1\r\nHost: gw\r\n\r\n"); err != nil {
+		t.Error(err)
+	}
+	_ = client.Close()
+	<-done
+}
+
 // TestTooManyConnectionsOverTLS: a handshake is what costs most, so none is made.
 func TestTooManyConnectionsOverTLS(t *testing.T) {
 	ca := newTestCA(t)
@@ -92,6 +116,59 @@ func TestTooManyConnectionsOverTLS(t *testing.T) {
 	}
 	if code, _ := get(t, kept, n.s3.url()+"/-/health"); code != 200 {
 		t.Error(code)
+	}
+}
+
+// TestLimitsReachRequests: what is configured is what is kept.
+func TestLimitsReachRequests(t *testing.T) {
+	l := Limits{MaxConnections: 1, MaxRequests: 2, MaxHeader: 3, MaxHeaderCount: 4, MinRate: 5}
+	if got, want := l.ofRequests(), (s3api.Limits{Requests: 2, Headers: 4, MinRate: 5}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	// A node keeps them: with one request under way, the next one has to wait outside.
+	n := newTestNode(t, func(c *Config) { c.Server.Limits.MaxRequests = 1 })
+	began, release := make(chan struct{}), make(chan struct{})
+	n.store.Fault(func(r *http.Request) *devs3.Fault {
+		if r.URL.Path == "/bucket/slow" {
+			close(began)
+			<-release
+		}
+		return nil
+	})
+	c, done := client(t), make(chan int)
+	go func() {
+		resp, err := c.Get(n.s3.url() + "/bucket/slow")
+		if err != nil {
+			done <- 0
+			return
+		}
+		_ = resp.Body.Close()
+		done <- resp.StatusCode
+	}()
+	<-began
+	if code, body := get(t, c, n.s3.url()+"/bucket/k"); code != 503 || !strings.Contains(body, "SlowDown") {
+		t.Errorf("%d %s", code, body)
+	}
+	if code, _ := get(t, c, n.s3.url()+"/-/health"); code != 200 {
+		t.Errorf("health: %d", code)
+	}
+	close(release)
+	if code := <-done; code != 404 {
+		t.Errorf("the request under way: %d", code)
+	}
+}
+
+// TestAnonymousBucketsOfANode: they are open to everyone, and the others are not.
+func TestAnonymousBucketsOfANode(t *testing.T) {
+	n := newTestNode(t, func(c *Config) {
+		asAdmin(c)
+		c.Auth.AnonymousBuckets = []string{"public-?"}
+	})
+	for bucket, want := range map[string]int{"public-1": 200, "public-10": 403, demoBucket: 403} {
+		n.store.Put(bucket, "k", []byte("hello"))
+		if code, body := get(t, client(t), n.s3.url()+"/"+bucket+"/k"); code != want {
+			t.Errorf("%s: %d %s", bucket, code, body)
+		}
 	}
 }
 

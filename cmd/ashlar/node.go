@@ -94,15 +94,12 @@ func (n *node) start(ctx context.Context) error {
 	n.onStop("gateway", n.gateway.Close)
 
 	n.handler, err = s3api.New(s3api.Config{
-		Gateway: n.gateway,
-		Forward: n.origin,
-		Domains: c.Server.Domains,
-		Region:  c.Origin.Region,
-		Auth:    c.auth(),
-		Limits: s3api.Limits{
-			Requests: c.Server.Limits.MaxRequests, Headers: c.Server.Limits.MaxHeaderCount,
-			MinRate: int64(c.Server.Limits.MinRate),
-		},
+		Gateway:    n.gateway,
+		Forward:    n.origin,
+		Domains:    c.Server.Domains,
+		Region:     c.Origin.Region,
+		Auth:       c.auth(),
+		Limits:     c.Server.Limits.ofRequests(),
 		InstanceID: instance,
 		OriginTLS:  n.originTLS(),
 		Ready:      n.ready.Load,
@@ -295,6 +292,11 @@ func (b *Buckets) policy() *gateway.Policy {
 		FirstByte:   time.Duration(b.Fetch.FirstByte),
 		Attempt:     time.Duration(b.Fetch.Attempt),
 	}
+}
+
+// ofRequests returns the limits that s3api keeps; those of connections are kept by listen.
+func (l *Limits) ofRequests() s3api.Limits {
+	return s3api.Limits{Requests: l.MaxRequests, Headers: l.MaxHeaderCount, MinRate: int64(l.MinRate)}
 }
 
 // auth returns who may do what, in the words of s3api.

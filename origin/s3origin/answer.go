@@ -200,8 +200,12 @@ func classify(name string) headerClass {
 	return headerDropped
 }
 
-// answerError makes an *origin.Error of an answer, reading its body.
+// answerError makes an *origin.Error of an answer, reading its body. A success of another kind than was asked for, and what
+// is no status, is none: passed on it would look like the object.
 func (c *call) answerError(resp *http.Response) error {
+	if resp.StatusCode < 300 || resp.StatusCode > 599 {
+		return badAnswer("status %d", resp.StatusCode)
+	}
 	s := c.newStream(resp, true)
 	p, err := io.ReadAll(io.LimitReader(s, origin.MaxErrorBody+1))
 	if err != nil && c.parent.Err() != nil {

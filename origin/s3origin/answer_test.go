@@ -358,7 +358,6 @@ func TestErrorAnswers(t *testing.T) {
 			[]origin.Header{{Name: "Location", Value: "/self"}}},
 		{401, []string{"WWW-Authenticate: Basic"}, "", "", nil, []origin.Header{{Name: "Www-Authenticate", Value: "Basic"}}},
 		{400, nil, xml("a b<x/>"), "", nil, nil},
-		{202, nil, "later", "", nil, nil},
 	} {
 		t.Run(fmt.Sprint(c.status), func(t *testing.T) {
 			head := append([]string{fmt.Sprintf("HTTP/1.1 %d X", c.status), fmt.Sprintf("Content-Length: %d", len(c.body))},
@@ -418,5 +417,16 @@ func TestPartOfAllBytesWithoutChecksums(t *testing.T) {
 	defer r.Body.Close()
 	if r.Info.ChecksumsKnown {
 		t.Error("holds the absence of checksums for known")
+	}
+}
+
+// Other successes are no answers: a transforming proxy's 203 is not the object.
+func TestOtherSuccesses(t *testing.T) {
+	for _, status := range []string{"202 Accepted", "203 Non-Authoritative Information", "204 No Content", "299 What"} {
+		answer := lines("HTTP/1.1 "+status, `Etag: "e"`, "Content-Length: 0")
+		o := newOrigin(t, newRawServer(t, always(answer)).url)
+		if _, err := o.Get(t.Context(), obj("k"), origin.GetOptions{Length: 9}); !errors.Is(err, origin.ErrBadAnswer) {
+			t.Errorf("%s: %v", status, err)
+		}
 	}
 }

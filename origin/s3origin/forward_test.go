@@ -437,3 +437,22 @@ type closeCounter struct {
 }
 
 func (c *closeCounter) Close() error { c.closed++; return nil }
+
+// What gives a request its meaning is not about one connection, whatever its Connection header says: that is not signed,
+// so anybody on the way could take a hash or a condition off another's request.
+func TestNominatedHeadersStay(t *testing.T) {
+	names := []string{"X-Amz-Content-Sha256", "X-Amz-Copy-Source", "If-None-Match", "If-Match", "Content-Encoding", "Content-Md5"}
+	h := http.Header{"Connection": {strings.ToLower(strings.Join(names, ", ")) + ", X-Hop"}, "X-Hop": {"1"}}
+	for _, name := range names {
+		h[name] = []string{"v"}
+	}
+	got := forwardHeader(h)
+	for _, name := range names {
+		if len(got[name]) != 1 {
+			t.Errorf("%s is gone", name)
+		}
+	}
+	if got["X-Hop"] != nil || got["Connection"] != nil {
+		t.Errorf("%v", got)
+	}
+}

@@ -17,6 +17,10 @@ func TestSplitTarget(t *testing.T) {
 		{"/b/k?", "/b/k", "", true},
 		{"//b//k/../x", "//b//k/../x", "", true},
 		{"/b/http://x", "/b/http://x", "", true},
+		// net/http takes the query from the first '?': these would be two targets.
+		{"http:o?acl&a=://h/bucket", "", "", false},
+		{"http:o/x?acl&a=://h/bucket", "", "", false},
+		{"x:y://h/bucket", "", "", false},
 		{"/b#c", "/b#c", "", true}, // a request has no fragment
 		{"http://h", "/", "", true},
 		{"http://h/", "/", "", true},
