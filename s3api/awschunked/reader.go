@@ -260,9 +260,14 @@ func (r *Reader) finish() error {
 		case !ok || text == "":
 			return fmt.Errorf("%w: line without a value", ErrTrailer)
 		case key == "x-amz-trailer-signature" && r.config.Signing != nil && r.config.Trailer != "" && signature == "":
+			if !isHex64([]byte(text)) {
+				return fmt.Errorf("%w: signature of the trailer", ErrFraming)
+			}
 			signature = text
 		case key == r.config.Trailer && !seen && signature == "":
 			value, seen = text, true
+		case seen && signature == "" && r.config.Signing != nil:
+			return fmt.Errorf("%w: %q in place of the trailer's signature", ErrFraming, key)
 		default:
 			return fmt.Errorf("%w: %q was not announced", ErrTrailer, key)
 		}
