@@ -90,7 +90,8 @@ func (x *exchange) prepareUpload(r *http.Request) (*upload, error) {
 	u := &upload{body: r.Body, in: r.Body, holdOn: true}
 	header := r.Header.Clone()
 	if payload == sigv4.PayloadHash {
-		header.Set("X-Amz-Content-Sha256", hash) // of a presigned request it may be in the query, which the origin doesn't get
+		// Of a presigned request it may be in the query, where the origin doesn't get it.
+		header.Set("X-Amz-Content-Sha256", hash)
 	}
 	trailer, err := u.expect(x, header, payload, hash)
 	if err != nil {

@@ -328,7 +328,8 @@ func TestChunkedParts(t *testing.T) {
 	crc := newChecksums()[0]
 	parts := ""
 	for i, c := range []chunked{
-		{payload: signedTrailer, chunks: []string{one[:65536], one[65536:]}, trailer: crc.trailer() + ":" + sumOf(crc, one)},
+		{payload: signedTrailer, chunks: []string{one[:65536], one[65536:]},
+			trailer: crc.trailer() + ":" + sumOf(crc, one)},
 		{payload: signedChunks, chunks: []string{two}},
 	} {
 		path := fmt.Sprintf("/bucket/k?partNumber=%d&uploadId=%s", i+1, id)
@@ -415,7 +416,8 @@ func TestReadAcrossWrite(t *testing.T) {
 		}
 		for range 2 {
 			resp := do(t, n.front, signed(t, nodeKey, "GET", url, "", "Range", "bytes=0-99999"))
-			if b := read(t, resp); method == "PUT" && b != written[:100_000] || method == "DELETE" && resp.StatusCode != 404 {
+			b := read(t, resp)
+			if method == "PUT" && b != written[:100_000] || method == "DELETE" && resp.StatusCode != 404 {
 				t.Errorf("after %s: %d, %d bytes", method, resp.StatusCode, len(b))
 			}
 		}

@@ -230,7 +230,8 @@ func sign(s *Signing, chunks []string, trailer string) string {
 		}
 	}
 	if trailer != "" {
-		fmt.Fprintf(&b, "%s\r\nx-amz-trailer-signature:%s\r\n", trailer, link("AWS4-HMAC-SHA256-TRAILER", hash(trailer+"\n")))
+		fmt.Fprintf(&b, "%s\r\nx-amz-trailer-signature:%s\r\n", trailer,
+			link("AWS4-HMAC-SHA256-TRAILER", hash(trailer+"\n")))
 	}
 	return b.String() + "\r\n"
 }

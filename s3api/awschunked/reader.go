@@ -308,8 +308,8 @@ func (r *Reader) line() ([]byte, error) {
 
 var errNoCRLF = fmt.Errorf("%w: line without CRLF", ErrFraming)
 
-// trailerLine is line for a trailer, which may also end in LF CRLF: the line feed is part of what is signed ("name:value\n"),
-// the API reference prints it in the body, and minio-go sends it.
+// trailerLine is line for a trailer, which may also end in LF CRLF: the line feed is part of what is signed, and minio-go
+// sends it.
 func (r *Reader) trailerLine() ([]byte, error) {
 	line, err := r.untilLF()
 	if err != nil {
