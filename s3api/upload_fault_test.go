@@ -26,10 +26,11 @@ import (
 func TestOriginAnswersEarly(t *testing.T) {
 	n := newNode(t, nil)
 	n.origin.Put("bucket", "k", []byte("old"))
-	body := strings.Repeat("new", 200_000)
-	for i := range 12 {
+	for i := range 16 {
+		// net/http reads up to 256 KiB that a handler has left, and buffers 2 KiB of an answer: sizes on both sides of these.
+		body := strings.Repeat("new", []int{100_000, 300_000}[i/4%2])
 		status := []int{403, 412, 503, 307}[i%4]
-		text := fmt.Sprintf("<Error><Code>Early%d</Code></Error>", status)
+		text := fmt.Sprintf("<Error><Code>Early%d</Code>%s</Error>", status, strings.Repeat(" ", i/8*100_000))
 		n.origin.Fault(func(r *http.Request) *devs3.Fault {
 			if r.Method == "PUT" {
 				return &devs3.Fault{Status: status, Body: []byte(text), Header: http.Header{"X-Amz-Early": {"yes"}}}
@@ -51,12 +52,14 @@ func TestOriginAnswersEarly(t *testing.T) {
 			}
 			w.Close()
 		}()
-		resp, err := n.front.Client().Transport.RoundTrip(r)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // far below the 30 s that a client may stand still
+		resp, err := n.front.Client().Transport.RoundTrip(r.WithContext(ctx))
 		if err != nil {
 			t.Fatal(err)
 		}
 		got, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
+		cancel()
 		close(answered)
 		if err != nil || resp.StatusCode != status || string(got) != text || resp.Header.Get("X-Amz-Early") != "yes" {
 			t.Fatalf("%d %q %v %v, want %d %q", resp.StatusCode, got, resp.Header, err, status, text)
@@ -66,6 +69,7 @@ func TestOriginAnswersEarly(t *testing.T) {
 			t.Fatalf("stored %d bytes", len(got))
 		}
 	}
+	body := strings.Repeat("new", 200_000)
 	if resp := do(t, n.front, signed(t, nodeKey, "PUT", n.front.URL+"/bucket/k", body)); resp.StatusCode != 200 {
 		t.Fatal(read(t, resp))
 	}
@@ -291,7 +295,12 @@ func (f *framer) Read(p []byte) (int, error) {
 // A presigned upload may name the hash of its body in the query: it is held against the body.
 func TestPresignedHash(t *testing.T) {
 	n := newNode(t, nil)
-	n.origin.Put("bucket", "k", []byte("old"))
+	n.origin.Fault(func(r *http.Request) *devs3.Fault {
+		if got := r.Header.Get("X-Amz-Content-Sha256"); r.Method == "PUT" && got != sha("body") {
+			t.Errorf("the origin is told %q", got)
+		}
+		return nil
+	})
 	for body, status := range map[string]int{"body": 200, "another": 400, "": 400} {
 		n.origin.Put("bucket", "k", []byte("old"))
 		r, err := http.NewRequest("PUT", n.front.URL+"/bucket/k?X-Amz-Expires=60&X-Amz-Content-Sha256="+sha("body"), nil)

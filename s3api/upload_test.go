@@ -257,6 +257,8 @@ func TestFalseUploads(t *testing.T) {
 		{"checksum", plain(crc.header, sumOf(crc, "other")), 400, "BadDigest"},
 		{"no checksum", plain(crc.header, "x"), 400, "InvalidRequest"},
 		{"two checksums", plain(crc.header, sumOf(crc, body), "X-Amz-Checksum-Sha1", "x"), 400, "InvalidRequest"},
+		{"another algorithm", plain(crc.header, sumOf(crc, "other"), "X-Amz-Sdk-Checksum-Algorithm", "SHA1"), 400,
+			"InvalidRequest"},
 		{"last byte of a chunk", framed(chunked{payload: signedChunks, chunks: chunks, spoil: last}), 403, "SignatureDoesNotMatch"},
 		{"first byte of a chunk", framed(chunked{payload: signedChunks, chunks: chunks, spoil: func(s string) string {
 			return strings.Replace(s, "\r\nb", "\r\nc", 1)
@@ -368,6 +370,9 @@ func TestPopulate(t *testing.T) {
 	body = strings.Repeat("another", 20_000)
 	put("X-Amz-Checksum-Crc32", sumOf(newChecksums()[0], body))
 	get("hit; memory")
+	body = strings.Repeat("part", 20_000)
+	put("X-Amz-Write-Offset-Bytes", "0") // the origin may have more of it
+	get("miss; origin")
 	body = strings.Repeat("x", 2<<20) // above populate_max
 	put()
 	get("miss; origin")
