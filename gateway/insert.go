@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/ashlar-s3/ashlar/blockstore"
 	"github.com/ashlar-s3/ashlar/origin"
@@ -27,17 +28,20 @@ func (g *Gateway) Invalidate(o origin.Object) {
 
 // Population takes the body of an object while it is being written, so that it is there in blocks when it is read. It
 // takes memory only where there is some at once, out of what reads may ask for ahead, and gives up otherwise: it never
-// delays the write. A nil Population takes nothing. It belongs to one goroutine at a time; end it by Commit or Abort.
+// delays the write. A nil Population takes nothing. End it by Commit or Abort. It is safe for concurrent use: a transport
+// may still be writing what it reads of a body when an origin that answered early has ended the write.
 type Population struct {
 	g      *Gateway
 	object origin.Object
 	policy *Policy
 	gen    uint64 // since this write began; another number at the end says that a second one overlapped it
 	size   int64
-	taken  int64 // of Gateway.writes
-	n      int64 // bytes so far
-	blocks []*blockstore.Block
-	over   bool // given up, or ended
+
+	mu     sync.Mutex
+	taken  int64               // of Gateway.writes; guarded by mu
+	n      int64               // bytes so far; guarded by mu
+	blocks []*blockstore.Block // guarded by mu
+	over   bool                // given up, or ended: the blocks are not ours any more; guarded by mu
 }
 
 // Populate begins. It counts as the beginning of a write: answers to questions asked before are not remembered.
@@ -53,11 +57,16 @@ func (g *Gateway) Populate(o origin.Object, size int64) *Population {
 
 // Write takes the next bytes of the body; it copies them.
 func (p *Population) Write(b []byte) {
-	if p == nil || p.over {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
 		return
 	}
 	if p.n+int64(len(b)) > p.size {
-		p.Abort()
+		p.abort()
 		return
 	}
 	size := p.policy.BlockSize
@@ -66,7 +75,7 @@ func (p *Population) Write(b []byte) {
 		if at == 0 {
 			block := p.g.mem.TryAlloc(min(size, p.size-p.n))
 			if block == nil {
-				p.Abort()
+				p.abort()
 				return
 			}
 			p.blocks = append(p.blocks, block)
@@ -82,10 +91,15 @@ func (p *Population) Write(b []byte) {
 // must Invalidate then. Nothing is known of the object but its ETag: the next read asks the origin for the rest by a
 // HEAD, and finds the blocks.
 func (p *Population) Commit(etag string) bool {
-	if p == nil || p.over {
+	if p == nil {
 		return false
 	}
-	defer p.Abort()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return false
+	}
+	defer p.abort()
 	info := &origin.Info{Size: p.size, ETag: etag}
 	if p.n != p.size || !info.Strong() {
 		return false
@@ -109,6 +123,13 @@ func (p *Population) Abort() {
 	if p == nil {
 		return
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.abort()
+}
+
+// abort is Abort with mu held.
+func (p *Population) abort() {
 	p.over = true
 	for _, b := range p.blocks {
 		b.Release()
@@ -124,20 +145,28 @@ func (p *Population) Abort() {
 func (g *Gateway) Insert(ctx context.Context, o origin.Object, info *origin.Info, body io.Reader) error {
 	p := g.Populate(o, info.Size)
 	defer p.Abort()
+	if p.over { // nobody else has it
+		return notInserted(o)
+	}
 	buf := make([]byte, copySize)
-	for !p.over && p.n < p.size {
+	for read := int64(0); read < p.size; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, err := body.Read(buf[:min(copySize, p.size-p.n)])
+		n, err := body.Read(buf[:min(copySize, p.size-read)])
 		p.Write(buf[:n])
-		if err != nil && p.n < p.size {
-			return fmt.Errorf("%w: %v: body of %d bytes ended after %d: %w", ErrNotInserted, o, p.size, p.n, err)
+		read += int64(n)
+		if err != nil && read < p.size {
+			return fmt.Errorf("%w: %v: body of %d bytes ended after %d: %w", ErrNotInserted, o, p.size, read, err)
 		}
 	}
 	if !p.Commit(info.ETag) {
-		return fmt.Errorf("%w: %v: too large, without a strong ETag, overlapped by another write, or no memory to spare",
-			ErrNotInserted, o)
+		return notInserted(o)
 	}
 	return nil
+}
+
+func notInserted(o origin.Object) error {
+	return fmt.Errorf("%w: %v: too large, without a strong ETag, overlapped by another write, or no memory to spare",
+		ErrNotInserted, o)
 }

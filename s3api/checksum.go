@@ -1,21 +1,25 @@
 package s3api
 
 import (
+	"crypto/md5"
 	"crypto/sha1"
 	"crypto/sha256"
+	"crypto/sha512"
 	"encoding/base64"
 	"hash"
 	"hash/crc32"
 	"hash/crc64"
 	"strings"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // checksum is one of S3's algorithms for the contents of objects (S3 user guide, "Checking object integrity").
 type checksum struct {
-	name   string // as in messages and x-amz-checksum-algorithm
-	header string // canonical; in lower case the name of its trailer
-	size   int    // of the raw sum, in bytes
-	new    func() hash.Hash
+	name   string           // as in messages and x-amz-checksum-algorithm
+	header string           // canonical; in lower case the name of its trailer
+	size   int              // of the raw sum, in bytes
+	new    func() hash.Hash // nil: not computed here, the origin holds the body against it
 }
 
 // nvmePolynomial is CRC-64/NVME (NVM Express NVM command set, 5.2.1.3.4), bits reversed as hash/crc64 wants them.
@@ -29,6 +33,11 @@ func newChecksums() []checksum {
 		{"CRC64NVME", "X-Amz-Checksum-Crc64nvme", 8, func() hash.Hash { return crc64.New(nvme) }},
 		{"SHA1", "X-Amz-Checksum-Sha1", 20, sha1.New},
 		{"SHA256", "X-Amz-Checksum-Sha256", 32, sha256.New},
+		{"SHA512", "X-Amz-Checksum-Sha512", 64, sha512.New},
+		{"MD5", "X-Amz-Checksum-Md5", 16, md5.New},
+		{"XXHASH64", "X-Amz-Checksum-Xxhash64", 8, func() hash.Hash { return xxhash.New() }},
+		{"XXHASH3", "X-Amz-Checksum-Xxhash3", 8, nil},
+		{"XXHASH128", "X-Amz-Checksum-Xxhash128", 16, nil},
 	}
 }
 

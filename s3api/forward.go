@@ -70,7 +70,7 @@ func (x *exchange) forward() error {
 	ctx := r.Context()
 	if len(changed) > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), writePatience)
+		ctx, cancel = outlast(ctx, writePatience)
 		defer cancel()
 	}
 	answer, err := x.h.forwarder.Forward(ctx, r, x.object.Bucket, x.object.rawKey)
@@ -84,6 +84,15 @@ func (x *exchange) forward() error {
 		return err
 	}
 	defer answer.Body.Close()
+	if x.body != nil && x.body.unread() {
+		// The origin answered early, and the transport goes on reading from the client, which may be waiting for this
+		// answer. net/http would wait for it before it sends the headers, unless the connection goes.
+		x.set("Connection", "close")
+	}
+	if answer.StatusCode/100 == 2 && !upload.complete() && x.op.stores() {
+		// What the origin acknowledges it can't have, and what it would be has not been verified.
+		return fmt.Errorf("%w: %d before the body was complete", origin.ErrBadAnswer, answer.StatusCode)
+	}
 	settled = refusedForCertain(answer.StatusCode) ||
 		answer.StatusCode == http.StatusOK && blocks.Commit(answer.Header.Get("Etag"))
 	forget()
@@ -103,6 +112,17 @@ func (x *exchange) forward() error {
 // writePatience bounds how long a write is waited for whose client has left. CompleteMultipartUpload takes minutes.
 const writePatience = 15 * time.Minute
 
+// outlast returns a context that ends a while after ctx, and not before. The body of a client that has left can't be
+// read, so a write that the origin does not have all of ends at once all the same.
+func outlast(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		t := time.AfterFunc(while, cancel)
+		context.AfterFunc(longer, func() { t.Stop() })
+	})
+	return longer, func() { stop(); cancel() }
+}
+
 // refusedForCertain says whether an answer to a write means that nothing changed, and says nothing of the object either. A
 // timeout or an overload told by something in between leaves it open; what is missing, in conflict or not as the client
 // thought may not be as remembered here, and who tries again must see what is.
@@ -121,7 +141,8 @@ func (x *exchange) populate(r *http.Request, u *upload) *gateway.Population {
 	g, able := x.h.gateway.(interface {
 		Populate(o origin.Object, size int64) *gateway.Population
 	})
-	if !able || u == nil || x.op.name != "PutObject" || x.amz.customKey || x.object.Raw != "" {
+	_, part := r.Header["X-Amz-Write-Offset-Bytes"] // appended to what is there
+	if !able || u == nil || part || x.op.name != "PutObject" || x.amz.customKey || x.object.Raw != "" {
 		return nil
 	}
 	size := r.ContentLength

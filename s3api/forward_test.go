@@ -78,6 +78,7 @@ func TestWritesInvalidate(t *testing.T) {
 		{"301", func() (*http.Response, error) { return answer(301, ""), nil }, true},
 		{"400", func() (*http.Response, error) { return answer(400, "no"), nil }, false},
 		{"404", func() (*http.Response, error) { return answer(404, "no"), nil }, true},
+		{"408", func() (*http.Response, error) { return answer(408, "gave up"), nil }, true},
 		{"412", func() (*http.Response, error) { return answer(412, "no"), nil }, true},
 		{"500", func() (*http.Response, error) { return answer(500, "?"), nil }, true},
 		{"503", func() (*http.Response, error) { return answer(503, "?"), nil }, true},
@@ -234,11 +235,9 @@ func TestDeleteObjectsBodies(t *testing.T) {
 		`<?xml version="1.0" encoding="UTF-16"?><Delete><Object><Key>a</Key></Object></Delete>`,
 		`<!DOCTYPE d [<!ENTITY k "a">]><Delete><Object><Key>&k;</Key></Object></Delete>`,
 		"<Delete>" + strings.Repeat(" ", maxDeleteBody) + "</Delete>",
+		"<Delete>" + strings.Repeat("<Object><Key>k</Key></Object>", maxDeleteKeys+1) + "</Delete>",
 	} {
-		r := ask(h, "POST /bucket?delete", body)
-		if r.StatusCode != 400 {
-			t.Errorf("%.80q: %d", body, r.StatusCode)
-		}
+		want(t, ask(h, "POST /bucket?delete", body), 400, "MalformedXML")
 	}
 }
 

@@ -148,7 +148,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{h: h, w: w, rc: http.NewResponseController(w), r: r, start: time.Now(), op: &invalidOperation,
 		pace: newPace(h.limits.MinRate)}
 	if r.Body != nil && r.Body != http.NoBody {
-		x.body = &pacedBody{ReadCloser: r.Body, rc: x.rc, pace: newPace(h.limits.MinRate)}
+		x.body = newPacedBody(r.Body, x.rc, h.limits.MinRate)
 		// In a copy: net/http looks at the type of the body in its own, to tell whether the client is still to be asked for it.
 		x.r = r.WithContext(r.Context())
 		x.r.Body = x.body

@@ -111,9 +111,16 @@ func (f forwardFunc) Forward(ctx context.Context, r *http.Request, bucket, rawKe
 	return f(ctx, r, bucket, rawKey)
 }
 
-// forwardAs answers whatever is forwarded.
+// forwardAs answers whatever is forwarded, once its body has come.
 func forwardAs(answer func() (*http.Response, error)) Forwarder {
-	return forwardFunc(func(context.Context, *http.Request, string, string) (*http.Response, error) { return answer() })
+	return forwardFunc(func(_ context.Context, r *http.Request, _, _ string) (*http.Response, error) {
+		if r.Body != nil {
+			if _, err := io.Copy(io.Discard, r.Body); err != nil {
+				return nil, err
+			}
+		}
+		return answer()
+	})
 }
 
 // answer is a forwarder's answer.

@@ -16,6 +16,9 @@ type operation struct {
 	form   bool   // a browser's form upload, which is not implemented
 }
 
+// stores says whether the body of the request is what is stored.
+func (o *operation) stores() bool { return o.name == "PutObject" || o.name == "UploadPart" }
+
 // scope is which keys an operation at bucket level is about, for grants that are limited to a prefix.
 type scope uint8
 

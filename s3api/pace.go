@@ -62,10 +62,17 @@ type pacedBody struct {
 	slow atomic.Bool // cut off for slowness
 
 	mu      sync.Mutex
-	reading bool // guarded by mu
-	begun   bool // guarded by mu
-	eof     bool // guarded by mu
-	ended   bool // guarded by mu; the handler has returned, the connection is not ours any more
+	idle    sync.Cond // on mu: reading has become false
+	reading bool      // guarded by mu
+	begun   bool      // guarded by mu
+	eof     bool      // guarded by mu
+	ended   bool      // guarded by mu; the handler has returned: no Read begins any more
+}
+
+func newPacedBody(body io.ReadCloser, rc *http.ResponseController, rate int64) *pacedBody {
+	b := &pacedBody{ReadCloser: body, rc: rc, pace: newPace(rate)}
+	b.idle.L = &b.mu
+	return b
 }
 
 func (b *pacedBody) Read(p []byte) (int, error) {
@@ -75,9 +82,6 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.pace.passed(n, time.Since(begin))
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		b.slow.Store(true)
-	}
 	b.after(err)
 	return n, err
 }
@@ -105,10 +109,22 @@ func (b *pacedBody) after(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.reading = false
+	b.idle.Broadcast()
 	b.eof = b.eof || err == io.EOF
-	if !b.ended {
-		_ = b.rc.SetReadDeadline(time.Time{})
+	if b.ended { // and interrupted this Read, or it came too late
+		return
 	}
+	_ = b.rc.SetReadDeadline(time.Time{})
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		b.slow.Store(true)
+	}
+}
+
+// unread says whether some of the body has not been read yet, so that somebody may still be reading it.
+func (b *pacedBody) unread() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.eof
 }
 
 // bound bounds what net/http does with the rest of a body that the handler hasn't read: before an answer, and before the
@@ -116,15 +132,26 @@ func (b *pacedBody) after(err error) {
 func (b *pacedBody) bound() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.eof && !b.reading && !b.ended { // else nothing is left to read, or a Read has its deadline
+	b.boundLocked()
+}
+
+func (b *pacedBody) boundLocked() {
+	if !b.eof && !b.reading { // else nothing is left to read, or a Read has its deadline
 		_ = b.rc.SetReadDeadline(time.Now().Add(b.pace.allow(0)))
 	}
 }
 
-// end gives the connection back to net/http, which sets a deadline of its own for the next request.
+// end gives the connection back to net/http, which sets a deadline of its own for the next request. A transport whose
+// origin answered early may still be waiting for the client's bytes: it is interrupted, for net/http would wait for it,
+// with no deadline, before it is done with the request. That makes the connection unfit for another request, see
+// exchange.forward.
 func (b *pacedBody) end() {
-	b.bound()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ended = true
+	past := time.Unix(1, 0)
+	for b.reading && b.rc.SetReadDeadline(past) == nil { // an error: the transport has none, as in tests of handlers
+		b.idle.Wait()
+	}
+	b.boundLocked()
 }

@@ -41,13 +41,16 @@ type upload struct {
 	holds  bool // held is one
 	holdOn bool // keep the last byte back; not where a trailer is
 
-	failure atomic.Pointer[Error] // what the client did wrong; read by the handler while the transport may be reading
-	seen    func([]byte)          // gets the bytes as they come; nil for nobody
+	// Read by the handler while the transport may be reading the body.
+	failure  atomic.Pointer[Error] // what the client did wrong
+	verified atomic.Bool           // all of the body has come and was right; false while the origin's request is incomplete
+
+	seen func([]byte) // gets the bytes as they come; nil for nobody
 }
 
 // check is one thing the client said of the bytes of a body.
 type check struct {
-	sum  hash.Hash
+	sum  hash.Hash             // nil: any value that can be one is right
 	want func() (string, bool) // known when the body has ended; false is a value that can't be one
 	text func([]byte) string   // of a sum
 	fail func(want, got string) *Error
@@ -59,6 +62,9 @@ func (x *exchange) prepareUpload(r *http.Request) (*upload, error) {
 	length := r.ContentLength
 	payload, hash := x.payload(r.Header)
 	chunked := payload.Chunked()
+	if (chunked || x.amz.chunked) && x.op.level == atBucket && x.op.drops != dropsListed {
+		return nil, invalidRequest("The value of x-amz-content-sha256 header is invalid.") // configuration has no such form
+	}
 	if x.amz.chunked && !chunked {
 		if payload == sigv4.PayloadHash {
 			return nil, invalidRequest("A body in aws-chunked encoding can't have its SHA-256 in x-amz-content-sha256.")
@@ -83,6 +89,10 @@ func (x *exchange) prepareUpload(r *http.Request) (*upload, error) {
 
 	u := &upload{body: r.Body, in: r.Body, holdOn: true}
 	header := r.Header.Clone()
+	if payload == sigv4.PayloadHash {
+		// Of a presigned request it may be in the query, where the origin doesn't get it.
+		header.Set("X-Amz-Content-Sha256", hash)
+	}
 	trailer, err := u.expect(x, header, payload, hash)
 	if err != nil {
 		return nil, err
@@ -163,7 +173,7 @@ func (u *upload) expect(x *exchange, h http.Header, payload sigv4.Payload, hash 
 	}
 	if v := h["Content-Md5"]; len(v) > 0 {
 		if raw, err := base64.StdEncoding.DecodeString(v[0]); err != nil || len(raw) != md5.Size || len(v) > 1 {
-			return nil, &Error{Status: 400, Code: "InvalidDigest", Message: "The Content-MD5 you specified was invalid.",
+			return nil, &Error{Status: 400, Code: "InvalidDigest", Message: "The Content-Md5 you specified is not valid.",
 				Fields: []sigv4.Field{{Name: "Content-MD5", Value: v[0]}}}
 		}
 		u.add(check{sum: md5.New(), want: known(v[0]), text: base64.StdEncoding.EncodeToString, fail: errMD5})
@@ -171,30 +181,36 @@ func (u *upload) expect(x *exchange, h http.Header, payload sigv4.Payload, hash 
 	if x.op.name == "CompleteMultipartUpload" {
 		return nil, nil // its checksums are those of the object
 	}
-	n := 0
+	var found []*checksum // one line of the header or the trailer each
+	header := 0
 	for i := range x.h.checksums {
 		c := &x.h.checksums[i]
-		if v := h[c.header]; len(v) > 0 {
-			n += len(v)
-			if !c.valid(v[0]) {
-				return nil, invalidRequest("Value for " + c.trailer() + " header is invalid.")
-			}
-			u.add(check{sum: c.new(), want: known(v[0]), text: base64.StdEncoding.EncodeToString, fail: errChecksum(c)})
+		for range h[c.header] {
+			found = append(found, c)
+			header++
 		}
 	}
-	names := h["X-Amz-Trailer"]
-	if len(names) == 1 {
+	for _, line := range h["X-Amz-Trailer"] {
 		i := slices.IndexFunc(x.h.checksums, func(c checksum) bool {
-			return strings.EqualFold(c.header, strings.TrimSpace(names[0]))
+			return strings.EqualFold(c.header, strings.TrimSpace(line))
 		})
 		if i < 0 {
 			return nil, invalidRequest("The value specified in the x-amz-trailer header is not supported")
 		}
 		trailer = &x.h.checksums[i]
-		n++
+		found = append(found, trailer)
 	}
-	if n > 1 || len(names) > 1 {
+	switch said := h.Get("X-Amz-Sdk-Checksum-Algorithm"); {
+	case len(found) > 1:
 		return nil, invalidRequest("Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.")
+	case said != "" && len(found) == 1 && !strings.EqualFold(said, found[0].name):
+		return nil, invalidRequest("Value for x-amz-sdk-checksum-algorithm header is invalid.")
+	case header == 1:
+		c, value := found[0], h.Get(found[0].header)
+		if !c.valid(value) {
+			return nil, invalidRequest("Value for " + c.trailer() + " header is invalid.")
+		}
+		u.addChecksum(c, known(value))
 	}
 	switch {
 	case trailer != nil && !x.amz.chunked, trailer != nil && payload == sigv4.PayloadStreaming:
@@ -208,8 +224,16 @@ func (u *upload) expect(x *exchange, h http.Header, payload sigv4.Payload, hash 
 // expectTrailer notes the checksum that follows the body.
 func (u *upload) expectTrailer(c *checksum, value func() string) {
 	u.trails, u.value = c, value
-	u.add(check{sum: c.new(), want: func() (string, bool) { return value(), c.valid(value()) },
-		text: base64.StdEncoding.EncodeToString, fail: errChecksum(c)})
+	u.addChecksum(c, func() (string, bool) { return value(), c.valid(value()) })
+}
+
+// addChecksum adds a checksum of S3's. Of one that can't be computed only the form of its value is checked.
+func (u *upload) addChecksum(c *checksum, want func() (string, bool)) {
+	if c.new == nil {
+		u.checks = append(u.checks, check{want: want, fail: errChecksum(c)})
+		return
+	}
+	u.add(check{sum: c.new(), want: want, text: base64.StdEncoding.EncodeToString, fail: errChecksum(c)})
 }
 
 func (u *upload) add(c check) {
@@ -239,6 +263,7 @@ func (u *upload) Read(p []byte) (int, error) {
 			u.failure.Store(refusal)
 			return 0, refusal
 		}
+		u.verified.Store(true)
 		return u.release(p, n)
 	}
 	if err != nil {
@@ -281,8 +306,11 @@ func (u *upload) release(p []byte, n int) (int, error) {
 // verify compares what the client said with what came.
 func (u *upload) verify() *Error {
 	for _, c := range u.checks {
-		got := c.text(c.sum.Sum(nil))
 		want, ok := c.want()
+		got := want
+		if c.sum != nil {
+			got = c.text(c.sum.Sum(nil))
+		}
 		if !ok || want != got {
 			return c.fail(want, got)
 		}
@@ -313,6 +341,9 @@ func (u *upload) slurp(r *http.Request, limit int64) ([]byte, error) {
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return body, nil
 }
+
+// complete says whether an origin can have got all of the body: nil for none is complete.
+func (u *upload) complete() bool { return u == nil || u.verified.Load() }
 
 // Close closes the client's body.
 func (u *upload) Close() error {
@@ -381,7 +412,13 @@ func errContentHash(want, got string) *Error {
 
 func errMD5(want, got string) *Error {
 	return &Error{Status: 400, Code: "BadDigest", Message: "The Content-MD5 you specified did not match what we received.",
-		Fields: []sigv4.Field{{Name: "ExpectedDigest", Value: want}, {Name: "CalculatedDigest", Value: got}}}
+		Fields: []sigv4.Field{{Name: "ExpectedDigest", Value: hexOf(want)}, {Name: "CalculatedDigest", Value: got}}}
+}
+
+// hexOf is in hex what is base64: S3 tells one digest in the one and one in the other.
+func hexOf(value string) string {
+	raw, _ := base64.StdEncoding.DecodeString(value) // it was decoded before
+	return hex.EncodeToString(raw)
 }
 
 func errChecksum(c *checksum) func(want, got string) *Error {
@@ -396,16 +433,24 @@ func errChecksum(c *checksum) func(want, got string) *Error {
 
 // bodyError says in S3's words what broke in the client's body.
 func bodyError(err error) *Error {
+	var size *awschunked.ChunkSizeError
 	switch {
 	case errors.Is(err, awschunked.ErrSignature):
 		return &Error{Status: 403, Code: "SignatureDoesNotMatch", Cause: err, Message: "The request signature we " +
 			"calculated does not match the signature you provided. Check your key and signing method."}
 	case errors.Is(err, awschunked.ErrTrailer):
 		return errTrailer(err)
-	case errors.Is(err, awschunked.ErrFraming) && !errors.Is(err, io.ErrUnexpectedEOF):
-		return &Error{Status: 400, Code: "InvalidRequest", Message: "The aws-chunked framing of the body is malformed.",
-			Cause: err}
+	case errors.As(err, &size):
+		return &Error{Status: 400, Code: "InvalidChunkSizeError", Cause: err,
+			Message: "Only the last chunk is allowed to have a size less than 8192 bytes",
+			Fields: []sigv4.Field{
+				{Name: "Chunk", Value: strconv.Itoa(size.Chunk)}, {Name: "BadChunkSize", Value: formatInt(size.Size)},
+			}}
 	}
-	return &Error{Status: errIncompleteBody.Status, Code: errIncompleteBody.Code, Message: errIncompleteBody.Message,
+	message := errIncompleteBody.Message
+	if errors.Is(err, awschunked.ErrFraming) {
+		message = "The request body terminated unexpectedly" // S3 says so of all that is malformed
+	}
+	return &Error{Status: errIncompleteBody.Status, Code: errIncompleteBody.Code, Message: message,
 		Cause: fmt.Errorf("reading the client's body: %w", err)}
 }

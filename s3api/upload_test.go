@@ -109,8 +109,10 @@ const (
 func sumOf(c checksum, body string) string {
 	h := c.new()
 	_, _ = io.WriteString(h, body)
-	return base64.StdEncoding.EncodeToString(h.Sum(nil))
+	return base64Of(h.Sum(nil))
 }
+
+func base64Of(raw []byte) string { return base64.StdEncoding.EncodeToString(raw) }
 
 // stored returns what the origin holds, and its headers.
 func (n *node) stored(t *testing.T, key string) (string, http.Header) {
@@ -147,7 +149,7 @@ func (n *node) stored(t *testing.T, key string) (string, http.Header) {
 func TestUploads(t *testing.T) {
 	n := newNode(t, nil)
 	n.origin.CreateBucket("bucket")
-	sums := newChecksums()
+	sums := newChecksums()[:5] // those that the origin knows
 	i := 0
 	for _, size := range []int{0, 1, 65536, 200_001} {
 		body := strings.Repeat("0123456789abcdef", size/16+1)[:size]
@@ -216,6 +218,7 @@ func TestFalseUploads(t *testing.T) {
 	crc := newChecksums()[0]
 	body := strings.Repeat("b", 70_000)
 	chunks := []string{body[:65536], body[65536:]}
+	pair := strings.Repeat("1", 8192) + strings.Repeat("2", 8192)
 	good, other := crc.trailer()+":"+sumOf(crc, body), crc.trailer()+":"+sumOf(crc, "other")
 	last := func(s string) string { return strings.Replace(s, "bb\r\n0", "bc\r\n0", 1) }
 	plain := func(header ...string) func() *http.Request {
@@ -254,6 +257,8 @@ func TestFalseUploads(t *testing.T) {
 		{"checksum", plain(crc.header, sumOf(crc, "other")), 400, "BadDigest"},
 		{"no checksum", plain(crc.header, "x"), 400, "InvalidRequest"},
 		{"two checksums", plain(crc.header, sumOf(crc, body), "X-Amz-Checksum-Sha1", "x"), 400, "InvalidRequest"},
+		{"another algorithm", plain(crc.header, sumOf(crc, "other"), "X-Amz-Sdk-Checksum-Algorithm", "SHA1"), 400,
+			"InvalidRequest"},
 		{"last byte of a chunk", framed(chunked{payload: signedChunks, chunks: chunks, spoil: last}), 403, "SignatureDoesNotMatch"},
 		{"first byte of a chunk", framed(chunked{payload: signedChunks, chunks: chunks, spoil: func(s string) string {
 			return strings.Replace(s, "\r\nb", "\r\nc", 1)
@@ -261,9 +266,14 @@ func TestFalseUploads(t *testing.T) {
 		{"last chunk left out", framed(chunked{payload: signedChunks, chunks: chunks, spoil: func(s string) string {
 			return s[:strings.LastIndex(s, "\r\n0;")+2]
 		}}), 400, "IncompleteBody"},
-		{"chunks swapped", framed(chunked{payload: signedChunks, chunks: []string{"ab", "cd"}, spoil: func(s string) string {
-			return strings.NewReplacer("ab", "cd", "cd", "ab").Replace(s)
-		}}), 403, "SignatureDoesNotMatch"},
+		{"chunks swapped", framed(chunked{payload: signedChunks, chunks: []string{pair[:8192], pair[8192:]},
+			spoil: func(s string) string {
+				return strings.NewReplacer(pair[:8192], pair[8192:], pair[8192:], pair[:8192]).Replace(s)
+			}}), 403, "SignatureDoesNotMatch"},
+		{"small chunk in front", framed(chunked{payload: signedChunks, chunks: []string{"abc", "de"}}), 400,
+			"InvalidChunkSizeError"},
+		{"small chunk in front, unsigned", framed(chunked{payload: unsignedTrailer, chunks: []string{"abc", "de"},
+			trailer: crc.trailer() + ":" + sumOf(crc, "abcde")}), 400, "InvalidChunkSizeError"},
 		{"last byte with its checksum wrong", framed(chunked{payload: unsignedTrailer, chunks: chunks, trailer: good, spoil: last}), 400, "BadDigest"},
 		{"trailing checksum", framed(chunked{payload: unsignedTrailer, chunks: chunks, trailer: other}), 400, "BadDigest"},
 		{"signed trailing checksum", framed(chunked{payload: signedTrailer, chunks: chunks, trailer: other}), 400, "BadDigest"},
@@ -282,7 +292,7 @@ func TestFalseUploads(t *testing.T) {
 		{"another trailer", framed(chunked{payload: unsignedTrailer, chunks: chunks, trailer: "x-other:1"}), 400, "InvalidRequest"},
 		{"more than announced", framed(chunked{payload: unsignedTrailer, chunks: chunks, length: 69_999}), 400, "IncompleteBody"},
 		{"less than announced", framed(chunked{payload: unsignedTrailer, chunks: chunks, length: 70_001}), 400, "IncompleteBody"},
-		{"no frame", framed(chunked{payload: unsignedTrailer, chunks: chunks, spoil: func(string) string { return body }}), 400, "InvalidRequest"},
+		{"no frame", framed(chunked{payload: unsignedTrailer, chunks: chunks, spoil: func(string) string { return body }}), 400, "IncompleteBody"},
 		{"stops halfway", framed(chunked{payload: unsignedTrailer, chunks: chunks, spoil: func(s string) string { return s[:30_000] }}), 400, "IncompleteBody"},
 		{"hash of what is framed", framed(chunked{payload: sha(body), chunks: chunks}), 400, "InvalidRequest"},
 	} {
@@ -360,6 +370,9 @@ func TestPopulate(t *testing.T) {
 	body = strings.Repeat("another", 20_000)
 	put("X-Amz-Checksum-Crc32", sumOf(newChecksums()[0], body))
 	get("hit; memory")
+	body = strings.Repeat("part", 20_000)
+	put("X-Amz-Write-Offset-Bytes", "0") // the origin may have more of it
+	get("miss; origin")
 	body = strings.Repeat("x", 2<<20) // above populate_max
 	put()
 	get("miss; origin")

@@ -122,7 +122,7 @@ func forwardQuery(raw string) (query string, params []param) {
 func queryAuth(name string) bool {
 	switch strings.ToLower(name) {
 	case "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-expires", "x-amz-signedheaders", "x-amz-signature",
-		"x-amz-security-token":
+		"x-amz-security-token", "x-amz-content-sha256":
 		return true
 	}
 	return false

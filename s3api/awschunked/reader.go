@@ -1,7 +1,7 @@
 // Package awschunked takes the framing off request bodies in aws-chunked encoding, and puts it on again. A Reader
-// returns io.EOF only after all of the body has been seen and every signature, length and trailer in it was right; until
-// then it may have returned bytes of chunks that turn out to be forged, so whoever stores what it returns must not
-// consider it complete before io.EOF.
+// returns io.EOF only after all of the body has been seen and every signature, length and trailer in it was right, so
+// whoever stores what it returns must not consider it complete before. Bytes of a signed chunk of up to 128 KiB, which
+// is what clients send, come out only after its signature was found right; those of a larger one come out as they arrive.
 //
 // The encodings are those of the S3 API reference, "Signature calculations for the Authorization header: transferring
 // payload in multiple chunks", and the same "with trailing headers".
@@ -32,6 +32,17 @@ var (
 	ErrTrailer = errors.New("aws-chunked: malformed trailer")
 )
 
+// ChunkSizeError says that a chunk was too small to be followed by another one. S3 demands 8 KiB of all but the last.
+type ChunkSizeError struct {
+	Chunk int   // number of the other one, from 1
+	Size  int64 // of the small one, in bytes
+}
+
+// Error implements error.
+func (e *ChunkSizeError) Error() string {
+	return fmt.Sprintf("aws-chunked: chunk %d follows one of %d bytes", e.Chunk, e.Size)
+}
+
 // Signing is what signatures of chunks are computed from: the request's own signature and what went into it.
 type Signing struct {
 	Key   [32]byte // derived signing key
@@ -47,22 +58,29 @@ type Config struct {
 	Trailer string   // name of the header that follows the last chunk, in lower case; "" is none
 }
 
-// Bounds on what one line may take, in bytes: a chunk header is a size and a signature, a trailer line a name and a
-// checksum or a signature.
 const (
-	maxLine   = 512
-	bufferLen = 64 << 10
+	// maxLine bounds what one line may take, in bytes: a chunk header is a size and a signature, a trailer line a name and
+	// a checksum or a signature.
+	maxLine = 512
+	// bufferLen is room for the largest chunk that is verified before any of it is handed out, and the CRLF behind it. The
+	// SDKs' chunks have 64 or 128 KiB.
+	bufferLen = 128<<10 + 2
+	// minChunk is what every chunk but the last must have, in bytes.
+	minChunk = 8 << 10
 )
 
-// Reader decodes a body. It belongs to one goroutine and reads no more than 64 KiB ahead.
+// Reader decodes a body. It belongs to one goroutine and reads no more than 128 KiB ahead.
 type Reader struct {
 	config   Config
 	in       *bufio.Reader
 	previous string // signature that the next one is chained to
 
-	left    int64     // of the chunk at hand
+	chunks  int       // headers so far
+	size    int64     // of the chunk at hand
+	left    int64     // of it
 	total   int64     // decoded so far
 	within  bool      // a chunk is being read
+	ahead   bool      // it was verified before its first byte was handed out
 	sum     hash.Hash // of it
 	claimed string    // its signature
 	value   string    // of the trailer
@@ -110,7 +128,7 @@ func (r *Reader) read(p []byte) (int, error) {
 	n, err := r.in.Read(p[:min(int64(len(p)), r.left)])
 	r.left -= int64(n)
 	r.total += int64(n)
-	if r.config.Signing != nil {
+	if r.config.Signing != nil && !r.ahead {
 		r.sum.Write(p[:n])
 	}
 	if err == nil && r.left == 0 {
@@ -140,14 +158,18 @@ func (r *Reader) header() (last bool, err error) {
 	if extended != signed || signed && (!named || !isHex64(claimed)) {
 		return false, fmt.Errorf("%w: chunk header", ErrFraming)
 	}
+	if size > 0 && r.chunks > 0 && r.size < minChunk {
+		return false, &ChunkSizeError{r.chunks + 1, r.size}
+	}
 	if size > r.config.Length-r.total {
 		return false, fmt.Errorf("%w: more than %d bytes", ErrLength, r.config.Length)
 	}
 	r.sum.Reset()
-	r.claimed, r.left = string(claimed), size
+	r.claimed, r.size, r.left = string(claimed), size, size
+	r.chunks++
 	if size > 0 {
 		r.within = true
-		return false, nil
+		return false, r.look()
 	}
 	if r.total != r.config.Length {
 		return false, fmt.Errorf("%w: %d bytes of %d", ErrLength, r.total, r.config.Length)
@@ -155,17 +177,47 @@ func (r *Reader) header() (last bool, err error) {
 	return true, r.verifyChunk()
 }
 
+// look verifies a signed chunk before any of it is handed out, if the buffer holds all of it.
+func (r *Reader) look() error {
+	r.ahead = r.config.Signing != nil && r.size <= bufferLen-2
+	if !r.ahead {
+		return nil
+	}
+	chunk, err := r.in.Peek(int(r.size) + 2)
+	if err != nil {
+		return unexpected(err)
+	}
+	if !bytes.HasSuffix(chunk, []byte("\r\n")) {
+		return errLonger
+	}
+	r.sum.Write(chunk[:r.size])
+	return r.verifyChunk()
+}
+
 // endChunk checks what follows the bytes of a chunk.
 func (r *Reader) endChunk() error {
+	if err := r.crlf(); err != nil {
+		return err
+	}
+	r.within = false
+	if r.ahead {
+		return nil
+	}
+	return r.verifyChunk()
+}
+
+var errLonger = fmt.Errorf("%w: longer than its size", ErrFraming)
+
+// crlf reads the end of a line that must be here.
+func (r *Reader) crlf() error {
 	var crlf [2]byte
 	if _, err := io.ReadFull(r.in, crlf[:]); err != nil {
 		return unexpected(err)
 	}
 	if crlf != [2]byte{'\r', '\n'} {
-		return fmt.Errorf("%w: chunk longer than its size", ErrFraming)
+		return errLonger
 	}
-	r.within = false
-	return r.verifyChunk()
+	return nil
 }
 
 func (r *Reader) verifyChunk() error {
@@ -194,7 +246,7 @@ func (r *Reader) finish() error {
 	var value, signature string
 	seen := false
 	for {
-		line, err := r.line()
+		line, err := r.trailerLine()
 		if err != nil {
 			return err
 		}
@@ -208,9 +260,14 @@ func (r *Reader) finish() error {
 		case !ok || text == "":
 			return fmt.Errorf("%w: line without a value", ErrTrailer)
 		case key == "x-amz-trailer-signature" && r.config.Signing != nil && r.config.Trailer != "" && signature == "":
+			if !isHex64([]byte(text)) {
+				return fmt.Errorf("%w: signature of the trailer", ErrFraming)
+			}
 			signature = text
 		case key == r.config.Trailer && !seen && signature == "":
 			value, seen = text, true
+		case seen && signature == "" && r.config.Signing != nil:
+			return fmt.Errorf("%w: %q in place of the trailer's signature", ErrFraming, key)
 		default:
 			return fmt.Errorf("%w: %q was not announced", ErrTrailer, key)
 		}
@@ -238,6 +295,41 @@ func (r *Reader) finish() error {
 
 // line returns a line without its CRLF, valid until the next read.
 func (r *Reader) line() ([]byte, error) {
+	line, err := r.untilLF()
+	if err != nil {
+		return nil, err
+	}
+	line, ok := bytes.CutSuffix(line, []byte("\r"))
+	if !ok || bytes.IndexByte(line, '\r') >= 0 {
+		return nil, errNoCRLF
+	}
+	return line, nil
+}
+
+var errNoCRLF = fmt.Errorf("%w: line without CRLF", ErrFraming)
+
+// trailerLine is line for a trailer, which may also end in LF CRLF: the line feed is part of what is signed, and minio-go
+// sends it.
+func (r *Reader) trailerLine() ([]byte, error) {
+	line, err := r.untilLF()
+	if err != nil {
+		return nil, err
+	}
+	if line, ok := bytes.CutSuffix(line, []byte("\r")); ok {
+		if bytes.IndexByte(line, '\r') >= 0 {
+			return nil, errNoCRLF
+		}
+		return line, nil
+	}
+	line = bytes.Clone(line)
+	if len(line) == 0 || bytes.IndexByte(line, '\r') >= 0 || r.crlf() != nil {
+		return nil, errNoCRLF
+	}
+	return line, nil
+}
+
+// untilLF returns a line without its line feed, valid until the next read.
+func (r *Reader) untilLF() ([]byte, error) {
 	line, err := r.in.ReadSlice('\n')
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull), len(line) > maxLine:
@@ -245,11 +337,7 @@ func (r *Reader) line() ([]byte, error) {
 	case err != nil:
 		return nil, unexpected(err)
 	}
-	line, ok := bytes.CutSuffix(line, []byte("\r\n"))
-	if !ok || bytes.IndexByte(line, '\r') >= 0 {
-		return nil, fmt.Errorf("%w: line without CRLF", ErrFraming)
-	}
-	return line, nil
+	return line[:len(line)-1], nil
 }
 
 // unexpected makes an end of the body in its middle an error of the framing. Other errors are the transport's.
