@@ -28,6 +28,8 @@ type arena struct {
 	limit   int64
 	largest int64 // bytes of the largest block
 
+	giveBack func(mem []byte) error // gives pages back to the system; they read as zeros then
+
 	waiting atomic.Int64 // len of queue, to be looked at without the lock
 
 	mu       sync.Mutex // guards what follows; held during madvise, which takes microseconds and is rare
@@ -61,14 +63,19 @@ type waiter struct {
 	ready chan struct{}
 }
 
+// strideOf returns the address space of one class, in bytes.
+func strideOf(limit int64) int64 {
+	const align = 2 << 20 // any page size, and page tables of classes kept apart
+	return (limit + align - 1) / align * align
+}
+
 func newArena(limit, maxBlock int64) (*arena, error) {
 	page := int64(os.Getpagesize())
-	a := &arena{limit: limit, largest: maxBlock, queue: list.New()}
+	a := &arena{limit: limit, largest: maxBlock, giveBack: giveBack, queue: list.New()}
 	for _, l := range layouts(maxBlock, page) {
 		a.classes = append(a.classes, class{layout: l})
 	}
-	const align = 2 << 20 // any page size, and page tables of classes kept apart
-	a.stride = (limit + align - 1) / align * align
+	a.stride = strideOf(limit)
 	if a.stride > (1<<47)/int64(len(a.classes)) {
 		return nil, fmt.Errorf("memory: a limit of %d bytes needs more address space than there is", limit)
 	}
@@ -178,14 +185,15 @@ func (a *arena) leave(place *list.Element) {
 	a.mu.Unlock()
 }
 
-// head returns the class that the first in the queue waits for.
-func (a *arena) head() (ci int, ok bool) {
+// next serves those for whom there is room and returns the first of the others, nil when there is none.
+func (a *arena) next() *waiter {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.serve()
 	if a.queue.Len() == 0 {
-		return 0, false
+		return nil
 	}
-	return a.queue.Front().Value.(*waiter).class, true
+	return a.queue.Front().Value.(*waiter)
 }
 
 // serve grants slots from the front of the queue for as long as there is room.
@@ -269,7 +277,7 @@ func (a *arena) trim(keep int) bool {
 	}
 	c := &a.classes[most]
 	si := c.warm[len(c.warm)-1]
-	if giveBack(a.span(most, si)) != nil {
+	if a.giveBack(a.span(most, si)) != nil {
 		return false // still resident, still counted
 	}
 	pop(&c.warm)

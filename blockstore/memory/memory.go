@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/ashlar-s3/ashlar/blockstore"
@@ -54,6 +55,11 @@ type Config struct {
 // so that one can be filled and a quarter of the tier pinned by slow readers while there is still room to work; and 1
 // MiB.
 func MinLimit(maxBlock int64) int64 { return max(8*maxBlock, minLimit) }
+
+// AddressSpace returns how many bytes of address space New reserves for a tier.
+func AddressSpace(limit, maxBlock int64) int64 {
+	return strideOf(limit) * int64(len(layouts(maxBlock, int64(os.Getpagesize()))))
+}
 
 // Tier implements blockstore.Memory. All methods are safe for concurrent use.
 type Tier struct {

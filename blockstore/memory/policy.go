@@ -99,11 +99,9 @@ func (t *Tier) move() {
 		}
 		t.policy.mu.Lock()
 		t.drain(0)
-		for {
-			ci, ok := t.arena.head()
-			if !ok || !t.makeRoom(ci, true) {
-				break
-			}
+		var last *waiter // one who still waits after room was made can't be helped: the system would not take pages back
+		for w := t.arena.next(); w != nil && w != last && t.makeRoom(w.class, true); w = t.arena.next() {
+			last = w
 		}
 		t.policy.mu.Unlock()
 	}

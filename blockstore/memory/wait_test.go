@@ -233,3 +233,60 @@ func TestCloseRace(t *testing.T) {
 		}
 	}
 }
+
+// A system that does not take pages back makes those wait who need them; the mover does not run in circles meanwhile,
+// and all goes on once it does.
+func TestPagesThatCannotBeGivenBack(t *testing.T) {
+	tier, err := New(Config{Limit: 8 << 20, MaxBlock: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tier.Close()
+	var small []*blockstore.Block
+	for {
+		b := tier.TryAlloc(64 << 10)
+		if b == nil {
+			break
+		}
+		small = append(small, b)
+	}
+	refuse := func(f func([]byte) error) {
+		tier.arena.mu.Lock()
+		defer tier.arena.mu.Unlock()
+		tier.arena.giveBack = f
+	}
+	calls := 0
+	refuse(func([]byte) error { calls++; return errors.New("planted") })
+	for _, b := range small { // all warm, for their own class
+		b.Release()
+	}
+	got := make(chan error)
+	go func() {
+		b, err := tier.Alloc(t.Context(), 1<<20)
+		if err == nil {
+			b.Release()
+		}
+		got <- err
+	}()
+	for tier.arena.waiting.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for n := 0; n < 5; { // that many rounds of the mover
+		tier.wake()
+		tier.policy.mu.Lock() // it holds this while it works
+		closed := tier.policy.closed
+		tier.policy.mu.Unlock()
+		if closed {
+			t.Fatal("closed")
+		}
+		time.Sleep(time.Millisecond)
+		tier.arena.mu.Lock()
+		n = calls
+		tier.arena.mu.Unlock()
+	}
+	refuse(giveBack)
+	tier.wake()
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
