@@ -22,6 +22,12 @@ type Object struct {
 	Raw string
 }
 
+// Clone returns o with memory of its own. The strings of one that a request names may be parts of all that the request
+// said, and whoever keeps one would keep that.
+func (o Object) Clone() Object {
+	return Object{strings.Clone(o.Bucket), strings.Clone(o.Key), strings.Clone(o.VersionID), strings.Clone(o.Raw)}
+}
+
 func (o Object) String() string {
 	s := "s3://" + o.Bucket + "/" + o.Key
 	if o.VersionID != "" {
@@ -54,6 +60,8 @@ type Info struct {
 	// Confirmed is when the origin was asked for what led to this info: the moment the request was sent, less the Age
 	// that the answer carried. Received is when the answer's headers were here.
 	Confirmed, Received time.Time
+	// Stale: a cache on the way could not confirm the info any more, and answered by it all the same (RFC 5861 section 4).
+	Stale bool
 }
 
 // Strong says whether the info has a strong ETag (RFC 9110 section 8.8.1), which alone can pin a version.
@@ -82,6 +90,9 @@ type GetOptions struct {
 	// NoCache asks caches between here and the object to confirm first (Cache-Control: no-cache). An S3 endpoint
 	// ignores it.
 	NoCache bool
+	// Via names the caches that the read came by, the first one first, so that a loop of them can be told. They are sent
+	// on, with our own name behind.
+	Via []string
 	// FirstByte bounds the time from sending the request to the answer's headers; 0 is no bound of its own.
 	FirstByte time.Duration
 }
@@ -89,6 +100,7 @@ type GetOptions struct {
 // HeadOptions shape one HEAD.
 type HeadOptions struct {
 	NoCache   bool
+	Via       []string
 	FirstByte time.Duration
 }
 
@@ -129,6 +141,9 @@ var (
 	// ErrBadAnswer: the origin's answer contradicts itself or the question: a 206 without a usable Content-Range, a
 	// body that is too short or too long. Nothing of it may be used.
 	ErrBadAnswer = errors.New("unusable answer from the origin")
+	// ErrCredentials: the origin does not accept what our requests to it are signed with. It says nothing of who asked
+	// us, and what the origin said of it is not for them: it names our access key.
+	ErrCredentials = errors.New("the origin does not accept our credentials")
 	// ErrTimeout: the origin did not answer, or stopped answering, within the bound it was given.
 	ErrTimeout = errors.New("origin timed out")
 )

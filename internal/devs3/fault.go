@@ -6,7 +6,10 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
+
+	"github.com/ashlar-s3/ashlar/internal/latencies"
 )
 
 // Fault spoils the answer of one request. Its parts work together: a delayed 206 with a wrong Content-Range whose body
@@ -48,6 +51,8 @@ type Break struct {
 	Kind  BreakKind
 	// Until ends a BreakStall when it is closed: the answer goes on. nil never does.
 	Until <-chan struct{}
+	// Call is what a BreakCall calls.
+	Call func()
 }
 
 // BreakKind is how an answer breaks off.
@@ -61,6 +66,8 @@ const (
 	BreakClose
 	// BreakStall sends nothing more until Break.Until is closed or the client goes.
 	BreakStall
+	// BreakCall calls Break.Call and goes on: an overwrite there leaves the answer at its version.
+	BreakCall
 )
 
 // Respond answers with an S3 error. retryAfter goes out as Retry-After when it is not "".
@@ -89,6 +96,31 @@ func StallAfter(n int64, until <-chan struct{}) *Fault {
 
 // StallBeforeHeaders sends nothing until the channel is closed or the client goes.
 func StallBeforeHeaders(until <-chan struct{}) *Fault { return &Fault{Hold: until} }
+
+// Silent never answers: the connection is accepted, the request is taken, and that is all.
+func Silent() *Fault { return &Fault{Hold: make(chan struct{})} }
+
+// CallAfter calls f in the middle of an answer, after n bytes of the body: to overwrite the object that is being read.
+func CallAfter(n int64, f func()) *Fault {
+	return &Fault{Break: &Break{After: n, Kind: BreakCall, Call: f}}
+}
+
+// Burst is a function for Server.Fault that gives the next n requests a fault, and leaves all later ones alone: Respond
+// with 500 InternalError or 503 SlowDown is what an S3 under load does.
+func Burst(n int64, f *Fault) func(*http.Request) *Fault {
+	var given atomic.Int64
+	return func(*http.Request) *Fault {
+		if given.Add(1) > n {
+			return nil
+		}
+		return f
+	}
+}
+
+// Latencies is one that delays every answer by what l draws.
+func Latencies(l *latencies.Source) func(*http.Request) *Fault {
+	return func(*http.Request) *Fault { return &Fault{Delay: l.Draw()} }
+}
 
 // IgnoreRange answers 200 with the whole object to a ranged request.
 func IgnoreRange() *Fault { return &Fault{IgnoreRange: true} }
@@ -213,8 +245,12 @@ func (r *resizer) finish(w *writer) {
 // Unwrap is for http.ResponseController.
 func (r *resizer) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// run breaks off. Only a stall returns.
+// run breaks off. Only a stall and a call return.
 func (b *Break) run(w *writer) {
+	if b.Kind == BreakCall {
+		b.Call()
+		return
+	}
 	if b.Kind == BreakStall {
 		http.NewResponseController(w.w).Flush()
 		wait(w.c.r.Context(), b.Until)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ashlar-s3/ashlar/internal/latencies"
 	"github.com/ashlar-s3/ashlar/origin"
 )
 
@@ -98,6 +99,11 @@ func (o *Origin) Fail(n int, match func(*Request) bool, f Fault) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.queue = append(o.queue, &rule{n, match, f})
+}
+
+// Latencies makes every request take as long as l draws, and otherwise be as it should. It is a script.
+func (o *Origin) Latencies(l *latencies.Source) {
+	o.Script(func(context.Context, *Request) *Fault { return &Fault{Latency: l.Draw()} })
 }
 
 // Heal ends all faults for requests to come.

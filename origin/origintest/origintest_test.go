@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ashlar-s3/ashlar/internal/latencies"
 	"github.com/ashlar-s3/ashlar/origin"
 	"go.uber.org/goleak"
 )
@@ -231,4 +232,24 @@ func TestScriptGoesBeforeFail(t *testing.T) {
 	}
 	o.Heal()
 	get(t, o, k("k"), origin.GetOptions{})
+}
+
+// Delays out of a distribution, the same ones for the same seed.
+func TestLatencies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := New()
+		o.Put("b", "k", Object{Size: 10})
+		d := latencies.Distribution{Median: 20 * time.Millisecond, Sigma: 0.3, Late: 0.1, LateBy: time.Second}
+		o.Latencies(latencies.New(d, 7))
+		same := latencies.New(d, 7)
+		for range 100 {
+			began := time.Now()
+			if _, err := o.Head(t.Context(), origin.Object{Bucket: "b", Key: "k"}, origin.HeadOptions{}); err != nil {
+				t.Error(err)
+			}
+			if took, want := time.Since(began), same.Draw(); took != want {
+				t.Fatalf("%v, want %v", took, want)
+			}
+		}
+	})
 }

@@ -212,7 +212,10 @@ func (c *call) answerError(resp *http.Response) error {
 		return c.parent.Err()
 	}
 	// A body that broke off is passed on as far as it came: it is the status that matters.
-	e := &origin.Error{Status: resp.StatusCode, Body: p[:min(len(p), origin.MaxErrorBody)], Code: errorCode(p)}
+	if err := c.judgeSignature(resp, p); err != nil {
+		return err
+	}
+	e := &origin.Error{Status: resp.StatusCode, Body: p[:min(len(p), origin.MaxErrorBody)], Code: parseError(p).Code}
 	for name, values := range resp.Header {
 		if errorHeader(name) {
 			for _, v := range values {
@@ -234,22 +237,25 @@ func errorHeader(name string) bool {
 	return strings.HasPrefix(name, "X-Amz-")
 }
 
-// errorCode finds the code in an S3 error document: letters and digits, or "".
-func errorCode(p []byte) string {
+// errorDocument is the body of an S3 error.
+type errorDocument struct {
+	XMLName xml.Name `xml:"Error"`
+	Code    string   // letters and digits, "" for none
+	Message string   // of the origin, for the log
+}
+
+// parseError reads an S3 error document; what is none has no code.
+func parseError(p []byte) (doc errorDocument) {
 	if !bytes.Contains(p, []byte("<Error")) {
-		return ""
-	}
-	var doc struct {
-		XMLName xml.Name `xml:"Error"`
-		Code    string
+		return errorDocument{}
 	}
 	if err := xml.Unmarshal(p, &doc); err != nil || len(doc.Code) > 64 {
-		return ""
+		return errorDocument{}
 	}
 	for i := range len(doc.Code) {
 		if c := doc.Code[i]; !isAlnum(c) && c != '.' && c != '-' && c != '_' {
-			return ""
+			return errorDocument{}
 		}
 	}
-	return doc.Code
+	return doc
 }

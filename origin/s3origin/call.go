@@ -100,12 +100,15 @@ func (c *call) send(req *http.Request, bucket, rawKey, query string, params []pa
 	}
 	// Only RoundTrip: an http.Client would follow redirects.
 	c.sent = time.Now()
-	resp, err := c.o.transport.RoundTrip(req.WithContext(c.ctx))
+	resp, err := c.o.sender.RoundTrip(req.WithContext(c.ctx))
 	if err != nil {
 		return nil, err
 	}
 	c.received = time.Now()
 	c.o.metrics.answered(c.op, resp.StatusCode, c.received.Sub(c.sent))
+	if resp.StatusCode < 400 || resp.StatusCode == http.StatusNotFound {
+		c.o.accepted()
+	}
 	return resp, nil
 }
 
@@ -130,6 +133,8 @@ func (c *call) explain(err error) (why string, _ error) {
 		creds   *credentialsError
 	)
 	switch {
+	case c.parent.Err() != nil && errors.Is(context.Cause(c.parent), origin.ErrTimeout):
+		return whyTimeout, context.Cause(c.parent)
 	case c.parent.Err() != nil:
 		return whyCanceled, c.parent.Err()
 	case context.Cause(c.ctx) == errFirstByte || errors.Is(err, errFirstByte):
@@ -148,7 +153,7 @@ func (c *call) explain(err error) (why string, _ error) {
 func (c *call) refuse(resp *http.Response, obj origin.Object, err error) error {
 	if errors.Is(err, origin.ErrBadAnswer) {
 		c.o.metrics.errors.WithLabelValues(whyBadAnswer).Inc()
-		c.o.log.Debug("unusable answer from the origin", "object", obj.String(), "operation", c.op,
+		c.o.log.Debug("unusable answer from "+c.o.name, "object", obj.String(), "operation", c.op,
 			"status", resp.StatusCode, "error", err)
 	}
 	c.discard(resp)
@@ -206,6 +211,8 @@ func (s *stream) explain(err error) error {
 	switch {
 	case s.closed.Load():
 		return errClosed
+	case s.c.parent.Err() != nil && errors.Is(context.Cause(s.c.parent), origin.ErrTimeout):
+		err, why = context.Cause(s.c.parent), whyTimeout
 	case s.c.parent.Err() != nil:
 		err, why = s.c.parent.Err(), whyCanceled
 	case context.Cause(s.c.ctx) == errIdle:

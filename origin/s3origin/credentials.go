@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/smithy-go/logging"
 )
 
 // The values of Credentials.Source.
@@ -53,7 +55,7 @@ const refreshBefore = time.Minute
 //
 // Of the SDK's own settings AWS_ENDPOINT_URL does not reach the services that credentials come from, since the SDK
 // resolves it after them; AWS_ENDPOINT_URL_STS does, as it should.
-func (c Credentials) load(ctx context.Context, region string) (aws.CredentialsProvider, string, error) {
+func (c Credentials) load(ctx context.Context, region string, log *slog.Logger) (aws.CredentialsProvider, string, error) {
 	var provider aws.CredentialsProvider
 	chain := false
 	switch {
@@ -79,6 +81,7 @@ func (c Credentials) load(ctx context.Context, region string) (aws.CredentialsPr
 
 	opts := []func(*config.LoadOptions) error{
 		config.WithCredentialsCacheOptions(func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = refreshBefore }),
+		config.WithLogger(sdkLogger(log)), // else it writes to stderr by itself
 	}
 	if region != "" {
 		opts = append(opts, config.WithRegion(region))
@@ -103,6 +106,30 @@ func (c Credentials) load(ctx context.Context, region string) (aws.CredentialsPr
 		region = "us-east-1"
 	}
 	return provider, region, nil
+}
+
+// Share returns credentials that are these, loaded, and the region to sign for, as New would come to them: origins that
+// are made with both ask one source together.
+func (c Credentials) Share(ctx context.Context, region string, log *slog.Logger) (Credentials, string, error) {
+	provider, region, err := c.load(ctx, region, log)
+	switch {
+	case err != nil:
+		return Credentials{}, "", err
+	case provider == nil:
+		return Credentials{Source: SourceAnonymous}, region, nil
+	}
+	return Credentials{Provider: cached(provider)}, region, nil
+}
+
+// sdkLogger makes records of what the SDK logs: nothing but what it has to say of the sources of credentials.
+func sdkLogger(log *slog.Logger) logging.Logger {
+	return logging.LoggerFunc(func(c logging.Classification, format string, args ...any) {
+		level := slog.LevelDebug
+		if c == logging.Warn {
+			level = slog.LevelWarn
+		}
+		log.Log(context.Background(), level, "the AWS SDK says: "+fmt.Sprintf(format, args...))
+	})
 }
 
 func cached(p aws.CredentialsProvider) aws.CredentialsProvider {

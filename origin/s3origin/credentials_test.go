@@ -174,3 +174,37 @@ func TestCredentialsFail(t *testing.T) {
 		t.Errorf("%d unsigned requests were sent", n)
 	}
 }
+
+// TestShare: origins made of one set of credentials ask its source once.
+func TestShare(t *testing.T) {
+	isolate(t)
+	asked := 0
+	c := Credentials{Provider: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+		asked++
+		return aws.Credentials{AccessKeyID: "id", SecretAccessKey: "secret", Source: "test"}, nil
+	})}
+	shared, region, err := c.Share(t.Context(), "", nil)
+	if err != nil || region != "us-east-1" {
+		t.Fatalf("%q, %v", region, err)
+	}
+	for range 3 {
+		o, err := New(t.Context(), Config{Endpoint: "http://127.0.0.1:1", Region: region, Credentials: shared})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer o.Close()
+		if id, err := o.Resolve(t.Context()); err != nil || id.AccessKey != "id" || id.Region != region {
+			t.Errorf("%+v, %v", id, err)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+	none, _, err := Credentials{Source: SourceAnonymous}.Share(t.Context(), "x", nil)
+	if err != nil || none.Source != SourceAnonymous || none.Provider != nil {
+		t.Errorf("%v, %v", none, err)
+	}
+	if _, _, err := (Credentials{Source: "odd"}).Share(t.Context(), "x", nil); err == nil {
+		t.Error("an unknown source is shared")
+	}
+}

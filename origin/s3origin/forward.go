@@ -21,8 +21,9 @@ import (
 // the origin checks it; without one an empty body is signed as such, and another goes unsigned. Redirects are returned,
 // not followed; "Expect: 100-continue" waits for the origin's word for up to a second.
 //
-// Forward is bounded by ctx and connecting alone. Errors are as for Get, but for an answer of whatever status, which is
-// none. They may also be those of reading r.Body.
+// Forward is bounded by ctx and connecting alone; a cause of ctx that wraps origin.ErrTimeout is what it returns then.
+// Errors are as for Get, but for an answer of whatever status, which is none unless it is about our signature. They may
+// also be those of reading r.Body.
 func (o *Origin) Forward(ctx context.Context, r *http.Request, bucket, rawKey string) (*http.Response, error) {
 	req := &http.Request{Method: r.Method, Header: forwardHeader(r.Header), ContentLength: r.ContentLength}
 	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
@@ -51,13 +52,15 @@ func (o *Origin) Forward(ctx context.Context, r *http.Request, bucket, rawKey st
 		}
 		return nil, c.fail(err)
 	}
+	if err := c.screen(resp); err != nil {
+		return nil, err
+	}
 	for name := range resp.Header {
 		if strings.HasPrefix(name, "X-Ashlar-") {
 			delete(resp.Header, name)
 		}
 	}
 	dropHopByHop(resp.Header)
-	resp.Body = c.newStream(resp, false)
 	return resp, nil
 }
 

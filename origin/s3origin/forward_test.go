@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/ashlar-s3/ashlar/origin"
@@ -454,5 +456,58 @@ func TestNominatedHeadersStay(t *testing.T) {
 	}
 	if got["X-Hop"] != nil || got["Connection"] != nil {
 		t.Errorf("%v", got)
+	}
+}
+
+// There are servers that store what they have got of a body when the connection ends. To them, as to all, half a request
+// ends in a reset, over TLS too.
+func TestHalfARequestIsReset(t *testing.T) {
+	srv := httptest.NewTLSServer(nil)
+	defer srv.Close()
+	for name, config := range map[string]*tls.Config{"TCP": nil, "TLS": {Certificates: srv.TLS.Certificates}} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close() }()
+		got, begun := make(chan error, 1), make(chan struct{})
+		go func() {
+			conn, err := l.Accept()
+			if err == nil {
+				defer func() { _ = conn.Close() }()
+				if config != nil {
+					conn = tls.Server(conn, config)
+				}
+				r := bufio.NewReader(conn)
+				for line := ""; err == nil && line != "\r\n"; {
+					line, err = r.ReadString('\n')
+				}
+				close(begun)
+				if err == nil {
+					_, err = io.Copy(io.Discard, r) // until the client goes: nil is a mere end
+				}
+			}
+			got <- err
+		}()
+		url, change := "http://"+l.Addr().String(), func(*Config) {}
+		if config != nil {
+			url = "https://" + l.Addr().String()
+			change = func(c *Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} } // of this test's own server
+		}
+		o := newOrigin(t, url, change)
+		r := httptest.NewRequest("PUT", "/", nil)
+		in, w := io.Pipe()
+		r.Body, r.ContentLength = in, 1<<20
+		go func() {
+			_, _ = w.Write(make([]byte, 64<<10))
+			<-begun
+			_ = w.CloseWithError(errors.New("refused"))
+		}()
+		if resp, err := o.Forward(t.Context(), r, "bkt", "k"); err == nil {
+			t.Errorf("%s: answered %d", name, resp.StatusCode)
+		}
+		if err := <-got; !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%s: half a body ended in %v", name, err)
+		}
 	}
 }

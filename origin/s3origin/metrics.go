@@ -20,7 +20,7 @@ const (
 	whyConnect     = "connect"     // no connection came about
 	whyTimeout     = "timeout"     // no headers, or no more bytes, in time
 	whyCanceled    = "canceled"    // whoever asked has gone
-	whyCredentials = "credentials" // there are none to sign with
+	whyCredentials = "credentials" // there are none to sign with, or the origin refuses them
 	whyBadAnswer   = "bad_answer"  // the answer contradicts itself or the question
 	whyBroken      = "broken"      // the connection broke before headers
 	whyShort       = "short_body"  // the body ended before its end

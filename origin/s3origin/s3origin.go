@@ -9,6 +9,7 @@
 package s3origin
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -37,7 +38,8 @@ type Config struct {
 	VirtualHosted bool
 	// Credentials to sign with.
 	Credentials Credentials
-	// Instance, if set, is added to every request as "Via: 1.1 ashlar-<Instance>", so that a loop can be seen.
+	// Instance, if set, is added to every request as "Via: 1.1 ashlar-<Instance>", so that a loop can be
+	// seen; behind those that came by the request already.
 	Instance string
 
 	// CAFile is a PEM file of certificate authorities that are trusted beside the system's.
@@ -49,6 +51,14 @@ type Config struct {
 	// Dial opens connections; nil is a net.Dialer. DialTimeout does not bound it.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
+	// Wrap, if set, goes around the transport: it sees every request signed and about to be sent, may add headers, which
+	// no signature covers, and sees every answer as it came.
+	Wrap func(http.RoundTripper) http.RoundTripper
+
+	// Refused, if set, says by its headers whether an answer of 400, 401 or 403 is about what requests are signed with
+	// and may do, and not about the object, whatever its code says and where it has none.
+	Refused func(http.Header) bool
+
 	MaxIdleConns int           // connections kept for reuse; 0 means 256
 	DialTimeout  time.Duration // bounds TCP connect, and TLS handshake by itself; 0 means 5 s
 	// Idle bounds each wait for more bytes of a body. Time that the reader spends between reads does not count.
@@ -58,6 +68,9 @@ type Config struct {
 
 	Registerer prometheus.Registerer // nil registers nothing
 	Logger     *slog.Logger          // nil discards
+	// Name is what the log calls the endpoint, and Section where in the configuration its credentials are; "" are "the
+	// origin" and "origin".
+	Name, Section string
 }
 
 // Origin is one S3 endpoint. Safe for concurrent use. It implements origin.Origin.
@@ -68,10 +81,15 @@ type Origin struct {
 	signer    *v4.Signer
 	via       string // "" adds none
 	transport *http.Transport
+	sender    http.RoundTripper   // the transport, in Config.Wrap
 	proxied   func(*url.URL) bool // whether a URL is asked of a proxy in plain http; nil: never
 	idle      time.Duration
 	metrics   *metrics
 	log       *slog.Logger
+	refusals  refusals
+	refused   func(http.Header) bool // nil: never
+
+	name, section string // of the endpoint, for the log
 }
 
 var _ origin.Origin = (*Origin)(nil)
@@ -79,7 +97,11 @@ var _ origin.Origin = (*Origin)(nil)
 // New makes an origin without talking to it. ctx bounds what the credentials' configuration may need to be loaded.
 // Errors say which setting is wrong.
 func New(ctx context.Context, c Config) (*Origin, error) {
-	creds, region, err := c.Credentials.load(ctx, c.Region)
+	log := c.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	creds, region, err := c.Credentials.load(ctx, c.Region, log)
 	if err != nil {
 		return nil, err
 	}
@@ -98,13 +120,13 @@ func New(ctx context.Context, c Config) (*Origin, error) {
 		signer:   v4.NewSigner(func(s *v4.SignerOptions) { s.DisableURIPathEscaping = true }), // S3 encodes once
 		idle:     30 * time.Second,
 		metrics:  m,
-		log:      slog.New(slog.DiscardHandler),
+		log:      log,
+		refused:  c.Refused,
+		name:     cmp.Or(c.Name, "the origin"),
+		section:  cmp.Or(c.Section, "origin"),
 	}
 	if c.Idle > 0 {
 		o.idle = c.Idle
-	}
-	if c.Logger != nil {
-		o.log = c.Logger
 	}
 	if c.Instance != "" {
 		o.via = "1.1 ashlar-" + c.Instance
@@ -127,7 +149,7 @@ func (o *Origin) Get(ctx context.Context, obj origin.Object, opts origin.GetOpti
 	if opts.Offset < 0 || opts.Length < 0 || (opts.Offset > 0 && opts.Length == 0) {
 		return nil, fmt.Errorf("s3origin: no such range: offset %d, length %d", opts.Offset, opts.Length)
 	}
-	h := o.readHeader(opts.NoCache)
+	h := o.readHeader(opts.NoCache, opts.Via)
 	ranged := opts.Length > 0
 	if ranged {
 		h["Range"] = []string{rangeHeader(opts.Offset, opts.Length)}
@@ -156,7 +178,7 @@ func (o *Origin) Get(ctx context.Context, obj origin.Object, opts origin.GetOpti
 // Head implements origin.Origin.
 func (o *Origin) Head(ctx context.Context, obj origin.Object, opts origin.HeadOptions) (*origin.Info, error) {
 	c := o.start(ctx, opHead)
-	resp, err := c.read(http.MethodHead, obj, o.readHeader(opts.NoCache), opts.FirstByte)
+	resp, err := c.read(http.MethodHead, obj, o.readHeader(opts.NoCache, opts.Via), opts.FirstByte)
 	if err != nil {
 		return nil, c.fail(err)
 	}
@@ -172,7 +194,7 @@ func (o *Origin) Head(ctx context.Context, obj origin.Object, opts origin.HeadOp
 func (o *Origin) Probe(ctx context.Context) error {
 	req := &http.Request{Method: http.MethodHead, Header: http.Header{"User-Agent": {userAgent}}}
 	req.URL = o.url(o.endpoint.host, o.endpoint.base+"/")
-	resp, err := o.transport.RoundTrip(req.WithContext(ctx))
+	resp, err := o.sender.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 			err = ctx.Err()
@@ -183,10 +205,21 @@ func (o *Origin) Probe(ctx context.Context) error {
 	return nil
 }
 
+// Authenticate asks whether the origin accepts our signature, by listing the buckets, which may be denied and is not
+// read. An error that is origin.ErrCredentials has been logged.
+func (o *Origin) Authenticate(ctx context.Context) error {
+	r := &http.Request{Method: http.MethodGet, URL: new(url.URL), Header: http.Header{"User-Agent": {userAgent}}}
+	resp, err := o.Forward(ctx, r, "", "")
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
 const userAgent = "ashlar"
 
 // readHeader returns the headers that every read sends.
-func (o *Origin) readHeader(noCache bool) http.Header {
+func (o *Origin) readHeader(noCache bool, via []string) http.Header {
 	h := http.Header{
 		"User-Agent": {userAgent},
 		// The stored bytes, whatever their Content-Encoding.
@@ -196,8 +229,11 @@ func (o *Origin) readHeader(noCache bool) http.Header {
 	if noCache {
 		h["Cache-Control"] = []string{"no-cache"}
 	}
+	for _, name := range via {
+		h["Via"] = append(h["Via"], "1.1 "+name)
+	}
 	if o.via != "" {
-		h["Via"] = []string{o.via}
+		h["Via"] = append(h["Via"], o.via)
 	}
 	return h
 }

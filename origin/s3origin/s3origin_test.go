@@ -223,6 +223,7 @@ func TestRequestHeaders(t *testing.T) {
 	o := newOrigin(t, s.url)
 	_, err := o.Get(t.Context(), obj("k"), origin.GetOptions{
 		Offset: 1 << 40, Length: 10, IfMatch: `"m"`, IfNoneMatch: `"n"`, NoCache: true,
+		Via: []string{"ashlar-a", "ashlar-b"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +233,8 @@ func TestRequestHeaders(t *testing.T) {
 	got := s.requests()
 	for _, want := range []string{
 		"GET /bkt/k HTTP/1.1\r\n", "\r\nRange: bytes=1099511627776-1099511627785\r\n", "\r\nIf-Match: \"m\"\r\n",
-		"\r\nIf-None-Match: \"n\"\r\n", "\r\nCache-Control: no-cache\r\n", "\r\nVia: 1.1 ashlar-test\r\n",
+		"\r\nIf-None-Match: \"n\"\r\n", "\r\nCache-Control: no-cache\r\n",
+		"\r\nVia: 1.1 ashlar-a\r\nVia: 1.1 ashlar-b\r\nVia: 1.1 ashlar-test\r\n",
 		"\r\nAccept-Encoding: identity\r\n", "\r\nX-Amz-Checksum-Mode: ENABLED\r\n",
 		"\r\nX-Amz-Content-Sha256: " + emptyHash + "\r\n", "\r\nUser-Agent: ashlar\r\n",
 		"SignedHeaders=host;x-amz-checksum-mode;x-amz-content-sha256;x-amz-date,",
@@ -460,5 +462,40 @@ func TestMetrics(t *testing.T) {
 	}
 	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) != 0 {
 		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+// roundTripper is an http.RoundTripper.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestWrap(t *testing.T) {
+	s := newServer(t)
+	s.Put("bkt", "k", origintest.Object{Data: []byte("data")})
+	var status []int
+	o := newOrigin(t, s.url, func(c *Config) {
+		c.Wrap = func(base http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				if r.Header.Get("Authorization") == "" {
+					t.Error("not signed yet")
+				}
+				r.Header.Set("X-Ashlar-Routed", "1") // the server checks the signature
+				resp, err := base.RoundTrip(r)
+				if err == nil {
+					status = append(status, resp.StatusCode)
+				}
+				return resp, err
+			})
+		}
+	})
+	if _, err := o.Head(t.Context(), obj("k"), origin.HeadOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := o.Head(t.Context(), obj("none"), origin.HeadOptions{}); !errors.Is(err, origin.ErrNotFound) {
+		t.Error(err)
+	}
+	if !slices.Equal(status, []int{200, 404}) {
+		t.Errorf("saw %v", status)
 	}
 }

@@ -246,3 +246,32 @@ func TestForwardIsPatient(t *testing.T) {
 		_ = resp.Body.Close()
 	})
 }
+
+// What the origin says is as old as the question, not as its answer: it may have looked long before that came.
+func TestAgeCountsFromTheQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := pipeOrigin(t, func(w io.Writer, done <-chan struct{}) {
+			time.Sleep(3 * time.Second)
+			_, _ = io.WriteString(w, lines("HTTP/1.1 200 OK", `ETag: "x"`, "Age: 10", "Content-Length: 0"))
+		})
+		check := func(i *origin.Info, asked time.Time) {
+			t.Helper()
+			if !i.Confirmed.Equal(asked.Add(-10*time.Second)) || !i.Received.Equal(asked.Add(3*time.Second)) {
+				t.Errorf("asked at %v: Confirmed %v, Received %v", asked, i.Confirmed, i.Received)
+			}
+		}
+		asked := time.Now()
+		r, err := o.Get(t.Context(), obj("k"), origin.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(&r.Info, asked)
+		_ = r.Body.Close()
+		asked = time.Now()
+		i, err := o.Head(t.Context(), obj("k"), origin.HeadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(i, asked)
+	})
+}

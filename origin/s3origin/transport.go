@@ -45,16 +45,29 @@ func (o *Origin) setTransport(c Config) error {
 	// HTTP/2 would put all reads of a host on one TCP connection, and costs more CPU per byte than it saves.
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
+	open := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, &connectError{err}
+		}
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			// Whatever ends a request before its end, a crash of this process too, resets the connection. There are
+			// servers that take a mere end for the end of the body, and store what they have got.
+			_ = tcp.SetLinger(0)
+		}
+		o.metrics.connections.Inc()
+		return conn, nil
+	}
 	o.transport = &http.Transport{
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dial(ctx, network, address)
+		DialContext: open,
+		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := open(ctx, network, address)
 			if err != nil {
-				return nil, &connectError{err}
+				return nil, err
 			}
-			o.metrics.connections.Inc()
-			return conn, nil
+			return handshake(ctx, conn, tlsConfig, address, timeout)
 		},
-		TLSClientConfig:        tlsConfig,
+		TLSClientConfig:        tlsConfig, // these two are for connections through a proxy
 		TLSHandshakeTimeout:    timeout,
 		Protocols:              &protocols,
 		DisableCompression:     true,
@@ -66,6 +79,10 @@ func (o *Origin) setTransport(c Config) error {
 		// What a read fills is a block: large, and read past these buffers. Small objects gain from one syscall.
 		ReadBufferSize: 32 << 10,
 	}
+	o.sender = o.transport
+	if c.Wrap != nil {
+		o.sender = c.Wrap(o.transport)
+	}
 	if c.ProxyFromEnvironment {
 		o.transport.Proxy = http.ProxyFromEnvironment
 		o.proxied = func(u *url.URL) bool {
@@ -75,6 +92,32 @@ func (o *Origin) setTransport(c Config) error {
 	}
 	return nil
 }
+
+// handshake makes a connection to address one over TLS.
+func handshake(ctx context.Context, conn net.Conn, config *tls.Config, address string, timeout time.Duration) (
+	net.Conn, error,
+) {
+	config = config.Clone() // of nil it is nil
+	if config == nil {
+		config = &tls.Config{}
+	}
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(address)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	t := tls.Client(conn, config)
+	if err := t.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, &connectError{err}
+	}
+	return abrupt{t}, nil
+}
+
+// abrupt is a TLS connection that is closed without a word, which would be taken for the end of what was sent.
+type abrupt struct{ *tls.Conn }
+
+func (c abrupt) Close() error { return c.NetConn().Close() }
 
 func (c *Config) tlsConfig() (*tls.Config, error) {
 	t := c.TLS.Clone() // of nil it is nil
