@@ -9,10 +9,13 @@ type budget struct {
 }
 
 // take takes n bytes, all or none.
-func (b *budget) take(n int64) bool {
+func (b *budget) take(n int64) bool { return b.takeUpTo(b.limit, n) }
+
+// takeUpTo is take where no more than most bytes are used then, by anybody.
+func (b *budget) takeUpTo(most, n int64) bool {
 	for {
 		used := b.used.Load()
-		if used+n > b.limit {
+		if used+n > most {
 			return false
 		}
 		if b.used.CompareAndSwap(used, used+n) {

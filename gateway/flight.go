@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"runtime/debug"
 	"time"
 
 	"github.com/ashlar-s3/ashlar/blockstore"
+	"github.com/ashlar-s3/ashlar/internal/hedge"
 	"github.com/ashlar-s3/ashlar/origin"
 )
 
@@ -26,39 +28,52 @@ type blockID struct {
 	index   int64
 }
 
-// flight is a fetch group on its way from the origin: blocks [first, first+n) of one version by one GET. It belongs to
-// no reader, so a reader that leaves fails nobody; one that nobody wants any more before it was sent is dropped. Blocks
-// are handed out one by one as they are complete.
+// flight is a fetch group on its way from the origin, blocks [first, first+n) of one version by one GET, or one block on
+// its way from the disk. It belongs to no reader, so a reader that leaves fails nobody; one that nobody wants any more
+// before it was sent is dropped. Blocks are handed out one by one as they are complete.
 type flight struct {
 	object origin.Object
 	known  *known
-	policy *Policy
+	fetch  *Fetch
+	client string
 	first  int64
 	blocks []*pending // by index-first; nil for one that was already held or on its way by another flight
+	next   int        // the first that is unfinished
+	tries  int        // requests sent, hedges aside
+	hedges int        // second requests that may still be sent
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	by      *read // the read that started it, nil for a probe's
-	readers int   // reads that still want a block of it; guarded by Gateway.mu
-	started bool  // sent, or about to be: no longer dropped; guarded by Gateway.mu
+	by      *read         // the read that started it, nil for a probe's
+	disk    bool          // to be looked for on the disk first
+	passed  chan struct{} // of what is read ahead: closed when the reader has come past it; else nil
+	held    []*pending    // its blocks, until then: see hold; guarded by Gateway.mu
+	readers int           // reads that still want a block of it; guarded by Gateway.mu
+	started bool          // sent, or about to be: no longer dropped; guarded by Gateway.mu
+	ahead   bool          // nobody waits for it yet; guarded by Gateway.mu
+	ticket  *ticket       // of the request under way; guarded by Gateway.mu
 }
 
 // pending is a block that is on its way.
 type pending struct {
 	flight  *flight
+	index   int64             // of the block
 	done    chan struct{}     // closed when block or err is set; the pending has left the table by then
-	waiters int               // readers that wait for done, each of whom will own a reference; guarded by Gateway.mu
+	waiters int               // references that readers will own when it is done; guarded by Gateway.mu
 	block   *blockstore.Block // set before done is closed
+	source  Source            // of block: disk or origin
 	err     error             // likewise
 }
 
 var (
 	errDropped = errors.New("fetch dropped: nobody wants it any more")
 	errShared  = errors.New("a fetch started for another read failed")
+	errNoRoom  = errors.New("no memory for a second request")
 )
 
-func newFlight(o origin.Object, k *known, p *Policy, first, n int64) *flight {
-	return &flight{object: o, known: k, policy: p, first: first, blocks: make([]*pending, n)}
+func newFlight(o origin.Object, k *known, f *Fetch, client string, first, n int64) *flight {
+	return &flight{object: o, known: k, fetch: f, client: client, first: first, hedges: maxHedges,
+		blocks: make([]*pending, n)}
 }
 
 // last returns the index of the flight's last block.
@@ -75,7 +90,7 @@ func (g *Gateway) enter(f *flight) bool {
 		if g.pending[id] != nil || g.mem.Contains(blockstore.Key{Version: f.known.version, Index: id.index}) {
 			continue
 		}
-		p := &pending{flight: f, done: make(chan struct{})}
+		p := &pending{flight: f, index: id.index, done: make(chan struct{})}
 		f.blocks[j] = p
 		g.pending[id] = p
 		any = true
@@ -83,13 +98,35 @@ func (g *Gateway) enter(f *flight) bool {
 	return any
 }
 
-// start enters a flight for blocks [first, first+n), none of which is held or pending, and lets it go. g.mu is held.
-func (g *Gateway) start(o origin.Object, k *known, p *Policy, first, n int64) *flight {
-	f := newFlight(o, k, p, first, n)
-	f.ctx, f.cancel = context.WithCancel(g.ctx)
+// start enters a flight, none of whose blocks is held or pending, and lets it go. g.mu is held.
+func (g *Gateway) start(f *flight) {
+	f.ctx, f.cancel = f.fetch.deadline(g.ctx)
 	g.enter(f)
-	g.wg.Go(func() { g.finish(f, func() error { return g.fetch(f) }) })
-	return f
+	g.wg.Go(func() {
+		g.finish(f, func() error {
+			if f.disk && g.load(f) {
+				return nil
+			}
+			return g.fetch(f, nil)
+		})
+		if f.passed != nil {
+			g.hold(f)
+		}
+	})
+}
+
+// load gets the flight's block from the disk, and says whether it could.
+func (g *Gateway) load(f *flight) bool {
+	if f.ctx.Err() != nil {
+		return false
+	}
+	b := g.disk.Get(blockstore.Key{Version: f.known.version, Index: f.first})
+	if b == nil {
+		return false
+	}
+	g.publish(f.blocks[0], b, SourceDisk)
+	b.Release()
+	return true
 }
 
 // abandon takes a reader off the flight. One that nobody wants and that has not been sent leaves the table at once, so
@@ -125,55 +162,106 @@ func (g *Gateway) finish(f *flight, work func() error) {
 	if err == nil {
 		return
 	}
+	switch { // before readers are told
+	case errors.Is(err, origin.ErrNotFound):
+		g.gens.overwritten(f.object)
+		g.infos.missing(f.object)
+	case errors.Is(err, origin.ErrChanged):
+		g.gens.overwritten(f.object)
+		g.infos.drop(f.object, f.known)
+	case answers(err):
+		g.infos.refuse(f.object)
+	}
 	g.mu.Lock()
 	g.fail(f, err)
 	g.mu.Unlock()
-	if errors.Is(err, origin.ErrChanged) || errors.Is(err, origin.ErrNotFound) {
-		g.infos.drop(f.object, f.known)
-	}
 	if !errors.Is(err, context.Canceled) {
-		g.log.Warn("fetching from the origin failed", "object", f.object.String(), "first_block", f.first,
+		g.log.Debug("fetching from the origin failed", "object", f.object.String(), "first_block", f.first,
 			"blocks", len(f.blocks), "error", err)
 	}
 }
 
-// fetch queues for the origin and gets the flight's bytes.
-func (g *Gateway) fetch(f *flight) error {
-	if err := g.slots.Acquire(f.ctx, 1); err != nil {
-		return err
+// fetch gets the flight's bytes, by as many requests as it takes and may take. Each resumes at the first block that is
+// unfinished. s is the answer to the first, nil when it is still to be asked for.
+func (g *Gateway) fetch(f *flight, s *stream) (err error) {
+	for {
+		if s == nil {
+			s, err = g.request(f)
+		}
+		if err == nil {
+			err = g.fill(f, s)
+		}
+		if err == nil {
+			return nil
+		}
+		s = nil
+		if err = g.again(f.ctx, f.fetch, f.tries, err, func() bool { return g.wanted(f) }); err != nil {
+			return err
+		}
 	}
-	defer g.slots.Release(1)
+}
+
+// wanted says whether somebody waits for f, or may do so: the reader of a probe's flight may not have come for it yet.
+func (g *Gateway) wanted(f *flight) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if f.by == nil {
+		return !f.ahead
+	}
+	return f.readers > 0
+}
+
+// request waits for its turn and asks for what of f is unfinished.
+func (g *Gateway) request(f *flight) (*stream, error) {
+	g.mu.Lock()
+	t := newTicket(f.object.Bucket, f.client, f.ahead)
+	f.ticket = t
+	g.mu.Unlock()
+	if err := g.turn(f.ctx, t); err != nil {
+		return nil, err
+	}
+	s, err := g.send(f)
+	if err != nil {
+		g.queue.release(t)
+		return nil, err
+	}
+	s.done = func() { g.queue.release(t) }
+	return s, nil
+}
+
+func (g *Gateway) send(f *flight) (*stream, error) {
 	g.mu.Lock()
 	f.started = f.ctx.Err() == nil
 	g.mu.Unlock()
 	if !f.started {
-		return f.ctx.Err()
+		return nil, timedOut(f.ctx, f.ctx.Err())
 	}
-	ctx, cancel := f.policy.attempt(f.ctx)
-	defer cancel()
-	f.ctx = ctx
-
-	v := f.known.version
-	want := span{f.first * v.BlockSize, int64(len(f.blocks)) * v.BlockSize}.cut(v.Size)
-	resp, err := g.get(ctx, f.object, origin.GetOptions{
-		Offset: want.off, Length: want.len, IfMatch: f.known.pin(), FirstByte: f.policy.FirstByte,
-	})
+	for f.blocks[f.next] == nil { // there is one that is not, or there would be no flight
+		f.next++
+	}
+	f.tries++
+	s, err := g.get(f.ctx, f.question())
 	if errors.Is(err, origin.ErrRange) {
-		return fmt.Errorf("%w: %v is beyond its end now: %w", origin.ErrChanged, want, err)
+		return nil, fmt.Errorf("%w: it ends earlier now: %w", origin.ErrChanged, err)
 	}
-	if err != nil {
-		return err
+	return s, err
+}
+
+// question asks for the unfinished blocks of f, of its version alone.
+func (f *flight) question() *question {
+	v := f.known.version
+	first := f.first + int64(f.next)
+	want := span{first * v.BlockSize, (f.last() + 1 - first) * v.BlockSize}.cut(v.Size)
+	return &question{
+		object: f.object, fetch: f.fetch, hedges: &f.hedges,
+		opts:  origin.GetOptions{Offset: want.off, Length: want.len, IfMatch: f.known.pin()},
+		check: func(resp *origin.Response) error { return f.known.check(resp, want) },
 	}
-	if err := f.check(resp, want); err != nil {
-		_ = closeBody(resp)
-		return err
-	}
-	return g.fill(f, resp)
 }
 
 // check compares an answer with what was asked of the pinned version (P2).
-func (f *flight) check(resp *origin.Response, want span) error {
-	pinned := f.known.info
+func (k *known) check(resp *origin.Response, want span) error {
+	pinned := k.info
 	switch {
 	case resp.NotModified:
 		return fmt.Errorf("%w: 304 to an unconditional request", origin.ErrBadAnswer)
@@ -194,58 +282,158 @@ func fits(resp *origin.Response, want span) bool {
 	return resp.Offset == want.off && (resp.Length == want.len || want.off == 0 && resp.Length == resp.Info.Size)
 }
 
-// fill cuts the body into blocks and publishes each as soon as it is complete. It closes the body. The flight's slot in
-// memory is one block at a time, and it holds none while it waits for the next.
-func (g *Gateway) fill(f *flight, resp *origin.Response) (err error) {
-	defer func() { _ = closeBody(resp) }()
-	left := resp.Length
-	for j, p := range f.blocks {
-		key := blockstore.Key{Version: f.known.version, Index: f.first + int64(j)}
-		n := key.Len()
-		left -= n
-		if p == nil {
-			_, err = io.CopyN(io.Discard, resp.Body, n)
+// fill cuts the body into blocks and publishes each as soon as it is complete. It closes the stream, and those that take
+// its place. The flight's slot in memory is one block at a time, and it holds none while it waits for the next.
+func (g *Gateway) fill(f *flight, s *stream) (err error) {
+	defer func() { s.close() }()
+	for ; f.next < len(f.blocks); f.next++ {
+		key := blockstore.Key{Version: f.known.version, Index: f.first + int64(f.next)}
+		if p := f.blocks[f.next]; p != nil {
+			s, err = g.fillBlock(f, p, key, s)
 		} else {
-			err = g.fillBlock(f, p, key, resp.Body, left == 0)
+			_, err = io.CopyN(io.Discard, s.resp.Body, key.Len())
+			s.left -= key.Len()
 		}
 		if err != nil {
-			return g.bodyError(f.ctx, err)
+			return g.bodyError(s.ctx, err)
 		}
 	}
 	return nil
 }
 
-// fillBlock reads one block and publishes it. The last one is published only after the body has ended where it said.
-func (g *Gateway) fillBlock(f *flight, p *pending, key blockstore.Key, body io.Reader, last bool) error {
+// fillBlock reads one block and publishes it. It returns the stream to go on with, which is another one where s was late.
+func (g *Gateway) fillBlock(f *flight, p *pending, key blockstore.Key, s *stream) (*stream, error) {
 	began := time.Now()
 	b, err := g.mem.Alloc(f.ctx, key.Len())
 	if err != nil {
-		return fmt.Errorf("memory for %v: %w", key, err)
+		return s, fmt.Errorf("memory for %v: %w", key, err)
 	}
-	defer b.Release() // the filler's own reference, published or not, panic or not
-	n, err := io.ReadFull(body, b.Buf())
-	if err != nil {
+	x := part{s, b}
+	defer func() { x.block.Release() }() // the filler's own reference, published or not, panic or not
+	if x, err = g.readPart(f, key, x); err != nil {
+		return s, err
+	}
+	x.block.Seal(key, int(key.Len()))
+	g.publish(p, x.block, SourceOrigin)
+	if g.disk != nil && f.known.pin() != "" { // other tags mean something to this process only
+		g.disk.Put(x.block)
+	}
+	g.metrics.blockSeconds.Observe(time.Since(began).Seconds())
+	return x.stream, nil
+}
+
+// part is a block and the stream that it is read from.
+type part struct {
+	*stream
+	block *blockstore.Block
+}
+
+func (x part) drop() {
+	x.close()
+	x.block.Release()
+}
+
+// read fills the block. The last one of a body is complete only after the body has ended where it said.
+func (x part) read(key blockstore.Key) error {
+	if _, err := io.ReadFull(x.resp.Body, x.block.Buf()[:key.Len()]); err != nil {
 		return err
 	}
-	if last {
-		var more [1]byte
-		if n, err := io.ReadFull(body, more[:]); n > 0 || !errors.Is(err, io.EOF) {
-			if n > 0 {
-				err = fmt.Errorf("%w: body longer than announced", origin.ErrBadAnswer)
-			}
-			return err
-		}
+	if x.left -= key.Len(); x.left > 0 {
+		return nil
 	}
-	b.Seal(key, n)
+	var more [1]byte
+	n, err := io.ReadFull(x.resp.Body, more[:])
+	switch {
+	case n > 0:
+		return fmt.Errorf("%w: body longer than announced", origin.ErrBadAnswer)
+	case !errors.Is(err, io.EOF):
+		return err
+	}
+	return nil
+}
+
+// readPart fills the block of x. When that takes long, a second request asks for what the flight still owes, and the
+// first of the two that has the block goes on: the other's stream and block are let go of. On an error x is as it was.
+func (g *Gateway) readPart(f *flight, key blockstore.Key, x part) (part, error) {
+	took := g.fills[bits.Len64(uint64(key.Len()))]
+	began := time.Now()
+	run := func() (part, error) { return x, x.read(key) }
+	if !f.fetch.Hedge.On() || f.hedges == 0 {
+		_, err := run()
+		if err == nil {
+			took.Record(time.Since(began))
+		}
+		return x, err
+	}
+	q := f.question()
+	r := hedge.Race[part]{
+		Delay: f.fetch.Hedge.Delay(took),
+		Run:   run,
+		Stop:  x.cancel,
+		Backup: func() (func() (part, error), func()) {
+			return backup(g, f.ctx, q, stageBlock, func(ctx context.Context, cancel context.CancelFunc) (part, error) {
+				return g.readSecond(ctx, cancel, q, key)
+			})
+		},
+		Final: func(err error) bool { return !retried(g.bodyError(x.ctx, err)) },
+		Drop: func(y part) {
+			if y != x { // it is let go of below
+				y.drop()
+			}
+		},
+		Go: g.wg.Go,
+	}
+	y, won, err := r.Do()
+	if err != nil {
+		return x, err
+	}
+	took.Record(time.Since(began)) // of a loser: it would have taken longer still
+	if won {
+		g.metrics.hedgesWon[stageBlock].Inc()
+		y.done, x.done = x.done, nil // the place in front of the origin
+		x.drop()
+	}
+	return y, nil
+}
+
+// readSecond asks for the rest of a flight, and reads its next block, if there is memory for it at once.
+func (g *Gateway) readSecond(ctx context.Context, cancel context.CancelFunc, q *question, key blockstore.Key) (
+	x part, err error) {
+	if x.block = g.mem.TryAlloc(key.Len()); x.block == nil {
+		cancel()
+		return x, errNoRoom
+	}
+	done := false
+	defer func() { // a panic too
+		switch {
+		case done:
+		case x.stream != nil:
+			x.drop()
+		default:
+			x.block.Release()
+		}
+	}()
+	if x.stream, err = g.getOnce(ctx, cancel, q); err != nil {
+		return x, err
+	}
+	err = x.read(key)
+	done = err == nil
+	return x, err
+}
+
+// publish makes a block known to memory and to those who wait for it. p may be nil, of a block that came by another way
+// meanwhile.
+func (g *Gateway) publish(p *pending, b *blockstore.Block, src Source) {
 	g.mem.Put(b)
 	g.mu.Lock()
-	delete(g.pending, blockID{*key.Version, key.Index})
+	defer g.mu.Unlock()
+	if p == nil || p.err != nil {
+		return
+	}
+	delete(g.pending, p.flight.id(int(p.index-p.flight.first)))
 	b.Acquire(p.waiters)
-	p.block = b
+	p.block, p.source = b, src
 	close(p.done)
-	g.mu.Unlock()
-	g.metrics.blockSeconds.Observe(time.Since(began).Seconds())
-	return nil
 }
 
 // bodyError names what went wrong in a body.
@@ -256,34 +444,23 @@ func (g *Gateway) bodyError(ctx context.Context, err error) error {
 	return timedOut(ctx, err)
 }
 
-// get is Origin.Get with deadlines named as what they are.
-func (g *Gateway) get(ctx context.Context, o origin.Object, opts origin.GetOptions) (*origin.Response, error) {
-	resp, err := g.cfg.Origin.Get(ctx, o, opts)
-	if err != nil {
-		return nil, timedOut(ctx, err)
-	}
-	return resp, nil
-}
-
-func timedOut(ctx context.Context, err error) error {
-	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, origin.ErrTimeout) ||
-		errors.Is(ctx.Err(), context.DeadlineExceeded) && !errors.Is(err, origin.ErrTimeout) {
-		return fmt.Errorf("%w: %w", origin.ErrTimeout, err)
-	}
-	return err
-}
-
-func closeBody(r *origin.Response) error {
-	if r == nil || r.Body == nil {
-		return nil
-	}
-	return r.Body.Close()
-}
-
 // recovered turns a panic into an error, so that it strands nobody. To be deferred.
 func (g *Gateway) recovered(o origin.Object, err *error) {
 	if r := recover(); r != nil {
 		g.log.Error("panic while fetching", "object", o.String(), "panic", r, "stack", string(debug.Stack()))
-		*err = fmt.Errorf("panic while fetching %v: %v", o, r)
+		*err = fmt.Errorf("%w %v: %v", ErrPanic, o, r)
+	}
+}
+
+// hurry moves what was to be read ahead to those who wait now.
+func (g *Gateway) hurry(f *flight) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !f.ahead {
+		return
+	}
+	f.ahead = false
+	if f.ticket != nil {
+		g.queue.promote(f.ticket)
 	}
 }

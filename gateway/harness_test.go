@@ -32,7 +32,7 @@ const (
 func policy() gateway.Policy {
 	return gateway.Policy{
 		BlockSize: MiB, FetchWindow: 8, ReadWindow: 16, TTL: time.Minute, PopulateMax: 16 * MiB,
-		FirstByte: 5 * time.Second, Attempt: 30 * time.Second,
+		Fetch: gateway.Fetch{FirstByte: 5 * time.Second, Attempt: 30 * time.Second},
 	}
 }
 
@@ -81,6 +81,9 @@ func newRigOver(t testing.TB, m testMemory, p gateway.Policy, change ...func(*ga
 // close ends the engine and fails the test if something was left: a flight, a slot, an open body, a pinned byte.
 func (r *rig) close() {
 	r.t.Helper()
+	if r.policy.Readahead > 0 {
+		time.Sleep(10 * time.Second) // what was read ahead is held for a while
+	}
 	r.checkIdle()
 	r.Close()
 	if n := r.origin.Stats().Open; n != 0 {
@@ -217,6 +220,13 @@ func (m *strictMemory) Put(b *blockstore.Block) {
 	b.Acquire(1)
 	m.blocks[n] = b
 	m.order = append(m.order, n)
+	m.wake() // it can be evicted
+}
+
+// wake lets those who wait for memory look again. mu is held.
+func (m *strictMemory) wake() {
+	close(m.free)
+	m.free = make(chan struct{})
 }
 
 func (m *strictMemory) Alloc(ctx context.Context, n int64) (*blockstore.Block, error) {
@@ -266,8 +276,7 @@ func (m *strictMemory) Free(mem []byte) {
 	defer m.mu.Unlock()
 	m.used -= int64(len(mem))
 	m.live--
-	close(m.free)
-	m.free = make(chan struct{})
+	m.wake()
 }
 
 // evict drops everything.
@@ -277,6 +286,21 @@ func (m *strictMemory) evict() {
 	m.blocks, m.order = make(map[string]*blockstore.Block), nil
 	m.mu.Unlock()
 	for _, b := range blocks {
+		b.Release()
+	}
+}
+
+// evictOldest drops the n blocks that came first.
+func (m *strictMemory) evictOldest(n int) {
+	m.mu.Lock()
+	var gone []*blockstore.Block
+	for _, name := range m.order[:n] {
+		gone = append(gone, m.blocks[name])
+		delete(m.blocks, name)
+	}
+	m.order = m.order[n:]
+	m.mu.Unlock()
+	for _, b := range gone {
 		b.Release()
 	}
 }

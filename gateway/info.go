@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,10 @@ import (
 type known struct {
 	info    *origin.Info
 	version *blockstore.Version // nil: nothing pins the version, so it can't be cut into blocks
+
+	recalled bool // by a former process: the disk has it
+	stale    bool // however old it says it is
+	refused  bool // the origin has since answered otherwise than with the object: no trouble brings it back
 }
 
 // newKnown derives the version. An object without a strong ETag has none, except in immutable buckets, where the key
@@ -29,7 +34,7 @@ func newKnown(o origin.Object, info *origin.Info, p *Policy, gen uint64) *known 
 	default:
 		return &known{info: info}
 	}
-	return &known{info, blockstore.NewVersion(blockstore.Version{
+	return &known{info: info, version: blockstore.NewVersion(blockstore.Version{
 		Bucket: o.Bucket, Key: o.Key, VersionID: o.VersionID, Raw: o.Raw,
 		Tag: tag, Size: info.Size, BlockSize: p.BlockSize,
 	})}
@@ -49,30 +54,83 @@ func (k *known) age() time.Duration { return time.Since(k.info.Confirmed) }
 // generations counts the writes that went through this process, by key. Counters are shared by keys whose hashes meet,
 // which makes some probes not publish what they might have: harmless, and it bounds the memory.
 type generations struct {
-	seed maphash.Seed
-	n    [1 << 16]atomic.Uint64
+	seed  maphash.Seed
+	start time.Time
+	n     [1 << 16]atomic.Uint64
+	// told is when, since start, the last answer was received that readers were told and that was not remembered. What
+	// the origin was asked before then may be older than what they know. The names of one key (versions, spellings) are
+	// apart here: who asks for versions that there are not says nothing of the object.
+	told   [1 << 16]atomic.Int64
+	bumped [1 << 16]atomic.Int64 // when, since start, the last write was, or the last sign of one
 }
 
-func (g *generations) slot(o origin.Object) *atomic.Uint64 {
+func (g *generations) index(o origin.Object) uint64 {
 	var h maphash.Hash
 	h.SetSeed(g.seed)
 	_, _ = h.WriteString(o.Bucket)
 	_ = h.WriteByte('/')
 	_, _ = h.WriteString(o.Key)
-	return &g.n[h.Sum64()%uint64(len(g.n))]
+	return h.Sum64() % uint64(len(g.n))
+}
+
+func (g *generations) slot(o origin.Object) *atomic.Uint64 { return &g.n[g.index(o)] }
+
+func (g *generations) toldOf(o origin.Object) *atomic.Int64 {
+	return &g.told[maphash.Comparable(g.seed, o)%uint64(len(g.told))]
+}
+
+// tell notes that readers are about to be told an answer received at t that will not be remembered.
+func (g *generations) tell(o origin.Object, t time.Time) {
+	told := g.toldOf(o)
+	at := int64(t.Sub(g.start))
+	for {
+		old := told.Load()
+		if at <= old || told.CompareAndSwap(old, at) {
+			return
+		}
+	}
+}
+
+// lastTold is when the last such answer was received, zero if none was.
+func (g *generations) lastTold(o origin.Object) time.Time {
+	at := g.toldOf(o).Load()
+	if at == 0 {
+		return time.Time{}
+	}
+	return g.start.Add(time.Duration(at))
 }
 
 func (g *generations) of(o origin.Object) uint64 { return g.slot(o).Load() }
 
-func (g *generations) bump(o origin.Object) uint64 { return g.slot(o).Add(1) }
+func (g *generations) bump(o origin.Object) uint64 {
+	i := g.index(o)
+	g.bumped[i].Store(g.now())
+	return g.n[i].Add(1)
+}
 
 // bumpIf bumps if the generation is still gen, and says whether it was.
 func (g *generations) bumpIf(o origin.Object, gen uint64) bool {
-	return g.slot(o).CompareAndSwap(gen, gen+1)
+	i := g.index(o)
+	g.bumped[i].Store(g.now())
+	return g.n[i].CompareAndSwap(gen, gen+1)
 }
 
+// overwritten notes that the object was written or deleted by somebody, not through here and nobody knows when.
+func (g *generations) overwritten(o origin.Object) { g.bumped[g.index(o)].Store(g.now()) }
+
+// written says whether there was a write in the last while.
+func (g *generations) written(o origin.Object, while time.Duration) bool {
+	at := g.bumped[g.index(o)].Load()
+	return at != 0 && g.now()-at <= int64(while)
+}
+
+// now is the time since start, and never 0, which is no time.
+func (g *generations) now() int64 { return int64(time.Since(g.start)) + 1 }
+
 func (g *generations) bumpAll() {
+	now := g.now()
 	for i := range g.n {
+		g.bumped[i].Store(now)
 		g.n[i].Add(1)
 	}
 }
@@ -81,11 +139,13 @@ func (g *generations) bumpAll() {
 // it was last looked at goes round once more). Safe for concurrent use; a hit takes only a shared lock.
 type infoCache struct {
 	gens   *generations
+	disk   Disk // that is told of what is remembered; nil when there is none
 	seed   maphash.Seed
 	shards [16]infoShard
 }
 
 type infoShard struct {
+	gens  *generations
 	mu    sync.RWMutex
 	m     map[origin.Object]*infoEntry // guarded by mu
 	ring  list.List                    // of *infoEntry, oldest first; guarded by mu
@@ -102,9 +162,10 @@ type infoEntry struct {
 	elem   *list.Element
 }
 
-func newInfoCache(limit int64, gens *generations) *infoCache {
-	c := &infoCache{gens: gens, seed: maphash.MakeSeed()}
+func newInfoCache(limit int64, gens *generations, disk Disk) *infoCache {
+	c := &infoCache{gens: gens, disk: disk, seed: maphash.MakeSeed()}
 	for i := range c.shards {
+		c.shards[i].gens = gens
 		c.shards[i].m = make(map[origin.Object]*infoEntry)
 		c.shards[i].limit = limit / int64(len(c.shards))
 	}
@@ -134,25 +195,39 @@ func (c *infoCache) get(o origin.Object) *known {
 	return e.known
 }
 
-// put remembers k as of generation gen, and says whether it did. It does not when the key was written since gen was
-// read, nor when a different version is remembered whose answer came after k's question was sent: that one may be the
-// newer, and a reader must not see it turn back.
-func (c *infoCache) put(o origin.Object, k *known, gen uint64) bool {
+// put remembers k, the answer to a question sent then, as of generation gen, and says whether it did. It does not when
+// the key was written since gen was read, nor when a different version is remembered whose answer came after the question
+// was sent: that one may be the newer, and a reader must not see it turn back. What is not remembered readers are told all
+// the same: so nothing is that the origin was asked before they were. What counts is when it was asked, not what it says
+// of its Age: an origin that is a cache always answers with some, and nothing would be remembered.
+func (c *infoCache) put(o origin.Object, k *known, gen uint64, sent time.Time) (remembered bool) {
 	s := c.shard(o)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.gens.of(o) != gen {
+	asked := !k.info.Confirmed.IsZero() // otherwise k is what a write left, and no reader is told it without asking
+	defer func() {
+		if asked && !remembered {
+			c.gens.tell(o, k.info.Received)
+			if e := s.m[o]; e != nil && !e.known.info.Confirmed.IsZero() && !e.known.info.SameVersion(k.info) {
+				s.remove(e)
+			}
+		}
+	}()
+	if c.gens.of(o) != gen || asked && sent.Before(c.gens.lastTold(o)) {
 		return false
 	}
 	size := infoBytes(o, k.info)
-	if size > s.limit {
+	if size > s.limit { // nor is what was remembered before true any more
+		if e := s.m[o]; e != nil {
+			s.remove(e)
+		}
 		return false
 	}
 	if e := s.m[o]; e != nil {
 		if e.gen == gen {
 			switch old := e.known.info; {
 			case !old.SameVersion(k.info):
-				if k.info.Confirmed.Before(old.Received) {
+				if sent.Before(old.Received) {
 					return false
 				}
 			case k.info.Confirmed.Before(old.Confirmed):
@@ -160,13 +235,15 @@ func (c *infoCache) put(o origin.Object, k *known, gen uint64) bool {
 			case old.ChecksumsKnown && !k.info.ChecksumsKnown:
 				info := *k.info
 				info.Checksums, info.ChecksumsKnown = old.Checksums, true
-				k = &known{&info, k.version}
+				k = &known{info: &info, version: k.version}
 				size = infoBytes(o, k.info)
 			}
 		}
+		c.keep(o, e.known, k)
 		s.bytes += size - e.bytes
 		e.known, e.gen, e.bytes = k, gen, size
 	} else {
+		c.keep(o, nil, k)
 		e := &infoEntry{object: o, known: k, gen: gen, bytes: size}
 		e.elem = s.ring.PushBack(e)
 		s.m[o] = e
@@ -183,6 +260,19 @@ func (c *infoCache) put(o origin.Object, k *known, gen uint64) bool {
 	return true
 }
 
+// keep tells the disk what is now known of o, and was old before, where it says something new: a later confirmation alone
+// is kept when the process ends.
+func (c *infoCache) keep(o origin.Object, old, k *known) {
+	if c.disk == nil || k.recalled || !keeps(k.info) || k.version == nil {
+		return
+	}
+	if old != nil && old.info.SameVersion(k.info) && old.info.LastModified == k.info.LastModified &&
+		old.info.ChecksumsKnown == k.info.ChecksumsKnown && slices.Equal(old.info.Headers, k.info.Headers) {
+		return
+	}
+	c.disk.PutInfo(infoName(o), encodeInfo(k.info))
+}
+
 // drop forgets o if what is remembered is k, or whatever it is when k is nil.
 func (c *infoCache) drop(o origin.Object, k *known) {
 	s := c.shard(o)
@@ -190,6 +280,29 @@ func (c *infoCache) drop(o origin.Object, k *known) {
 	defer s.mu.Unlock()
 	if e := s.m[o]; e != nil && (k == nil || e.known == k || e.known.info.SameVersion(k.info)) {
 		s.remove(e)
+	}
+}
+
+// missing is what an answer does that there is no such object.
+func (c *infoCache) missing(o origin.Object) {
+	s := c.shard(o)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.gens.tell(o, time.Now())
+	if e := s.m[o]; e != nil {
+		s.remove(e)
+	}
+}
+
+// refuse is what an answer does that is about o and is not o, such as a 403.
+func (c *infoCache) refuse(o origin.Object) {
+	s := c.shard(o)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.m[o]; e != nil && !e.known.refused {
+		k := *e.known
+		k.refused = true
+		e.known = &k
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ashlar-s3/ashlar/blockstore"
 	"github.com/ashlar-s3/ashlar/origin"
@@ -46,7 +47,7 @@ type Population struct {
 
 // Populate begins. It counts as the beginning of a write: answers to questions asked before are not remembered.
 func (g *Gateway) Populate(o origin.Object, size int64) *Population {
-	p := &Population{g: g, object: o, policy: g.cfg.Policy(o.Bucket), size: size, gen: g.infos.forget(o)}
+	p := &Population{g: g, object: o.Clone(), policy: g.cfg.Policy(o.Bucket), size: size, gen: g.infos.forget(o)}
 	if size <= 0 || size > p.policy.PopulateMax || !g.writes.take(size) {
 		p.over = true
 		return p
@@ -113,8 +114,11 @@ func (p *Population) Commit(etag string) bool {
 		key := blockstore.Key{Version: k.version, Index: int64(i)}
 		b.Seal(key, int(key.Len()))
 		p.g.mem.Put(b)
+		if p.g.disk != nil {
+			p.g.disk.Put(b)
+		}
 	}
-	p.g.infos.put(p.object, k, gen)
+	p.g.infos.put(p.object, k, gen, time.Now())
 	return true
 }
 

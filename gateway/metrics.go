@@ -1,14 +1,20 @@
 package gateway
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // metrics are the engine's counters. They are made whether or not somebody registers them.
 type metrics struct {
 	blocks                            [numSources]prometheus.Counter
 	infoFresh, infoStale, infoMissing prometheus.Counter
 	probes, changed                   prometheus.Counter
-	copied                            prometheus.Counter
-	blockSeconds                      prometheus.Histogram
+	copied, rests                     prometheus.Counter
+	retries, stale                    prometheus.Counter
+	hedges, hedgesWon                 [numStages]prometheus.Counter
+	blockSeconds, queueSeconds        prometheus.Histogram
 }
 
 func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
@@ -32,11 +38,34 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 			"Reads that found their object overwritten behind the cache and began again."),
 		copied: counter("copied_bytes_total",
 			"Bytes that responses copied out of blocks because a quarter of the memory was held by others."),
+		rests: counter("block_rests_total",
+			"Requests to the origin for the rest of a block that was evicted while a response copied it out."),
+		retries: counter("fetch_retries_total",
+			"Requests to the origin made because an earlier one for the same had failed."),
+		stale: counter("stale_reads_total",
+			"Reads answered with info older than the ttl, because the origin is in trouble."),
+		queueSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "ashlar_origin_queue_seconds",
+			Help:    "Time that requests to the origin waited for their turn.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
+		}),
 		blockSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "ashlar_block_fill_seconds",
 			Help:    "Time from wanting memory for a block of an origin's answer to having it complete.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
 		}),
+	}
+	stages := []string{"headers", "block"}
+	hedges := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ashlar_hedges_total",
+		Help: "Second requests to the origin beside one that was late with its headers, or with a block of its body.",
+	}, []string{"stage"})
+	won := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ashlar_hedges_won_total",
+		Help: "Second requests that were done before the first.",
+	}, []string{"stage"})
+	for i, name := range stages {
+		m.hedges[i], m.hedgesWon[i] = hedges.WithLabelValues(name), won.WithLabelValues(name)
 	}
 	for s := range numSources {
 		m.blocks[s] = blocks.WithLabelValues(s.String())
@@ -47,7 +76,26 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 	gauge := func(name, help string, f func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ashlar_" + name, Help: help}, f)
 	}
-	reg.MustRegister(blocks, info, m.probes, m.changed, m.copied, m.blockSeconds,
+	for _, q := range []float64{0.5, 0.99} {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "ashlar_origin_latency_seconds",
+			Help:        "Time from a read at the origin to the headers of its answer, in the last one to two minutes.",
+			ConstLabels: prometheus.Labels{"percentile": strconv.Itoa(int(100 * q))},
+		}, func() float64 { return g.headers.Quantile(q).Seconds() }))
+	}
+	reg.MustRegister(blocks, info, m.probes, m.changed, m.copied, m.rests, m.retries, m.stale, hedges, won, m.blockSeconds, m.queueSeconds,
+		gauge("origin_queue_waiting", "Requests to the origin that wait for their turn, those for what is read ahead too.",
+			func() float64 {
+				now, ahead := g.queue.waiting()
+				return float64(now + ahead)
+			}),
+		gauge("origin_breaker_open", "1 while the origin is taken to be down, and asked once a second at most.",
+			func() float64 {
+				if g.breaker.isOpen() {
+					return 1
+				}
+				return 0
+			}),
 		gauge("memory_pinned_bytes", "Bytes of blocks that responses hold while they write.",
 			func() float64 { return float64(g.pins.used.Load()) }),
 		gauge("memory_pinned_limit_bytes", "What memory_pinned_bytes may reach; beyond it responses copy.",

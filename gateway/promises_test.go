@@ -39,7 +39,7 @@ func (r *rig) crowd(n int, read func(i int) answer) []answer {
 	return answers
 }
 
-// P3: one fetch per block, however many readers.
+// P3: one fetch per block, however many readers; of small objects and an empty one too: P01.
 func TestOneFetchPerBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := smallPolicy()
@@ -48,14 +48,21 @@ func TestOneFetchPerBlock(t *testing.T) {
 		r.origin.Script(func(context.Context, *origintest.Request) *origintest.Fault {
 			return &origintest.Fault{Latency: 20 * time.Millisecond}
 		})
-		r.origin.Put("b", "k", origintest.Object{Size: 64 * B})
-		for _, a := range r.crowd(64, func(int) answer { return r.get("k", gateway.Range{}) }) {
-			if a.err != nil || len(a.body) != 64*B {
-				t.Fatalf("read %d bytes: %v", len(a.body), a.err)
+		for _, c := range []struct{ size, gets, heads int64 }{
+			{64 * B, 8, 0}, {3 * B, 1, 0}, {1, 1, 0},
+			{0, 1, 1}, // which has no range that could be asked for
+		} {
+			key, before := fmt.Sprint(c.size), r.origin.Stats()
+			r.origin.Put("b", key, origintest.Object{Size: c.size})
+			for _, a := range r.crowd(64, func(int) answer { return r.get(key, gateway.Range{}) }) {
+				if a.err != nil || int64(len(a.body)) != c.size {
+					t.Fatalf("read %d bytes of %d: %v", len(a.body), c.size, a.err)
+				}
 			}
-		}
-		if s := r.origin.Stats(); s.Gets != 8 || s.Heads != 0 || s.Bytes != 64*B {
-			t.Errorf("origin saw %+v, want 8 GETs of 64 blocks in all", s)
+			s := r.origin.Stats()
+			if int64(s.Gets-before.Gets) != c.gets || int64(s.Heads-before.Heads) != c.heads || int64(s.Bytes-before.Bytes) != c.size {
+				t.Errorf("%d bytes: origin saw %+v, %+v before", c.size, s, before)
+			}
 		}
 	})
 }
@@ -107,14 +114,19 @@ func TestOverlappingReadsShareBlocks(t *testing.T) {
 
 // P3: the reader for whom a fetch was started leaves, the others are served by it.
 func TestLeaderLeaves(t *testing.T) {
-	for _, at := range []string{"before the headers", "in the body"} {
+	for _, at := range []string{"before the headers", "in the body", "before the headers, known", "in the body, known"} {
 		t.Run(at, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, smallPolicy(), 256*B)
 				defer r.close()
 				r.origin.Put("b", "k", origintest.Object{Size: 3 * B})
+				if strings.HasSuffix(at, "known") { // a flight then, no probe
+					r.get("k", gateway.FromTo(0, 0))
+					r.memory.evict()
+					r.origin.ResetLog()
+				}
 				f := origintest.Fault{Latency: time.Second}
-				if at == "in the body" {
+				if strings.HasPrefix(at, "in the body") {
 					f = origintest.Fault{Steps: []origintest.Step{{At: 100, Latency: time.Second}}}
 				}
 				r.origin.Fail(1, nil, f)
@@ -238,7 +250,8 @@ func TestErrorsAreNotShared(t *testing.T) {
 						t.Errorf("an error that is nobody's answer: %v", a.err)
 					}
 				}
-				if failed != 1 {
+				// Of trouble not even the one hears who asked, if another has been told better by the time that he looks.
+				if failed > 1 || failed == 0 && status < 500 {
 					t.Errorf("one answer of %d reached %d readers", status, failed)
 				}
 				if n := r.origin.Stats().Gets; n > 3 {
@@ -519,7 +532,10 @@ func TestSlowReaders(t *testing.T) {
 // P4: readers who never read at all, and a memory of a few blocks.
 func TestStuckReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, smallPolicy(), 8*B)
+		const B = 128 * KiB // above what a response copies at a time
+		p := policy()
+		p.BlockSize = B
+		r := newRig(t, p, 8*B)
 		defer r.close()
 		r.origin.Put("b", "k", origintest.Object{Size: 1024 * B})
 		ctx, cancel := context.WithCancel(t.Context())

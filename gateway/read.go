@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,27 +15,46 @@ import (
 )
 
 // This file is the read path, from top to bottom: Open settles the info (settle), checks the request against it (plan)
-// and gets the first block (first); WriteTo goes on block by block. A block is looked up in memory, else joined or
-// fetched (join). What a read holds at any moment is at most one block.
+// and gets the first block (first); WriteTo goes on block by block. A block is looked up in memory, else joined, read
+// from the disk or fetched (join). What a read holds at any moment is one block, and those that it has had fetched ahead
+// of itself. Of a block on the disk, a small read holds only the part that it wants (part.go). What goes by no block is
+// passed on from the body of a GET of its own (stream.go).
 
 // read is the unexported part of an Object.
 type read struct {
-	g       *Gateway
-	ctx     context.Context
-	request Request
-	policy  *Policy
-	gen     uint64 // of the object when the read began
-	known   *known
+	g        *Gateway
+	ctx      context.Context
+	request  Request
+	policy   *Policy
+	fetch    *Fetch
+	began    time.Time
+	deadline time.Duration // how long it waits for its next bytes; 0 is for ever
+	until    time.Time     // the next bytes must be there by then; zero is within deadline of being waited for
+	gen      uint64        // of the object when the read began
+	known    *known
+	stale    bool  // the info is older than it should be, since the origin is in trouble
+	size     int64 // of a block of the version, in bytes
 
+	at       int64             // bytes written so far
 	asked    int64             // blocks below this have been looked at for fetching
 	flights  []*flight         // that this read keeps from being dropped
-	ahead    int64             // bytes taken from Gateway.ahead
+	ahead    []*pending        // of its own flights, that it has not come to yet, by index: see own
 	led      *flight           // the flight of this read's own probe
 	block    *blockstore.Block // the block in hand
+	part     bool              // it is not sealed, and only the part of the block that is wanted
+	from     int64             // which byte of the block it begins with
+	late     bool              // the disk did not answer in time when it was asked for the part
 	index    int64             // its index, or that of the last one that was
 	counting bool              // a block has been in hand
+	looked   bool              // Status is filled in
+	scanned  bool              // it has been asked for what may follow the read
+	since    time.Time         // when the read came to it
+	slow     bool              // the client took longer than slowAfter over the block before it
 	pinned   int64             // bytes taken from Gateway.pins for it
-	body     io.ReadCloser     // of an object that can't be cached, instead of blocks
+	body     io.ReadCloser     // of an object that can't be cached, or of the rest of a block: instead of blocks
+	upto     int64             // what at will be when the body has been written
+	cut      func()            // ends the request for it
+	broken   bool              // the body was the rest of a block, and broke off
 	closed   bool
 }
 
@@ -42,23 +62,50 @@ type read struct {
 const copySize = 64 << 10
 
 // Open settles the info of an object, checks the request against it, and gets the first block. Errors: what Check
-// returned; *RangeError; *origin.Error as the origin gave it; other errors of the origin package (a timeout, an
-// unusable answer); ErrUnstable; ctx.Err(). The Object is the caller's to Close; ctx governs WriteTo too.
+// returned, in a *StaleError where the info is stale; *RangeError; *origin.Error as the origin gave it; other errors of
+// the origin package (a timeout, an unusable answer); ErrUnstable; ctx.Err(). The Object is the caller's to Close; ctx
+// governs WriteTo too.
 func (g *Gateway) Open(ctx context.Context, r Request) (*Object, error) {
-	o := &Object{read: read{g: g, ctx: ctx, request: r, policy: g.cfg.Policy(r.Object.Bucket), gen: g.gens.of(r.Object)}}
-	if err := o.open(time.Now()); err != nil {
+	p, began := g.cfg.Policy(r.Object.Bucket), time.Now()
+	o := &Object{read: read{g: g, ctx: ctx, request: r, policy: p, fetch: p.tuned(r.Tune), began: began,
+		gen: g.gens.of(r.Object)}}
+	if o.deadline = sooner(p.Fetch.Deadline, r.Tune.Deadline); o.deadline > 0 {
+		o.until = began.Add(o.deadline)
+	}
+	if err := o.open(began); err != nil {
 		o.Close()
 		return nil, err
 	}
+	o.until = time.Time{} // the client may take its time
 	return o, nil
+}
+
+// patience returns the context of something that the read waits for: its own, for as long as its deadline lets it wait
+// without any bytes coming.
+func (o *Object) patience() (context.Context, context.CancelFunc) {
+	switch {
+	case !o.until.IsZero():
+		return context.WithDeadline(o.ctx, o.until)
+	case o.deadline > 0:
+		return context.WithTimeout(o.ctx, o.deadline)
+	}
+	return o.ctx, func() {}
 }
 
 func (o *Object) open(began time.Time) error {
 	g, r := o.g, &o.request
 	k := g.infos.get(r.Object)
+	if k != nil && k.version != nil && k.version.BlockSize != o.policy.BlockSize {
+		k = nil // the configuration is another one now
+	}
 	switch {
 	case k == nil:
 		g.metrics.infoMissing.Inc()
+		if o.policy.NegativeTTL > 0 && !r.NoCache {
+			if err := g.absent.get(r.Object, o.policy.NegativeTTL); err != nil {
+				return err
+			}
+		}
 	case o.fresh(k):
 		g.metrics.infoFresh.Inc()
 		o.known = k
@@ -68,27 +115,41 @@ func (o *Object) open(began time.Time) error {
 	changed := false
 	for {
 		if o.known == nil {
-			if err := o.settle(k, began); err != nil {
+			if r.OnlyIfCached {
+				return ErrNotCached
+			}
+			if err := o.settle(k, began); err != nil && !o.makesDo(err) {
 				return err
 			}
 		}
 		err := o.plan()
 		if errors.Is(err, ErrUnsatisfied) && !o.confirmed(began) {
 			// Refused for what is remembered: the origin has the last word.
+			if r.OnlyIfCached {
+				return ErrNotCached
+			}
 			if err := o.confirm(began); err != nil {
 				return err
 			}
 			err = o.plan()
 		}
-		if err != nil {
+		switch {
+		case err != nil && o.stale:
+			return &StaleError{err}
+		case err != nil:
 			return err
 		}
-		o.Status, o.Source = Hit, SourceMemory
-		if o.led != nil {
+		switch o.Status, o.Source = Hit, SourceMemory; {
+		case o.stale:
+			o.Status = Stale
+		case o.led != nil:
 			o.Status, o.Source = Miss, SourceOrigin
 		}
 		if r.InfoOnly {
 			return nil
+		}
+		if r.OnlyIfCached && !o.cached() {
+			return ErrNotCached
 		}
 		err = o.first()
 		if errors.Is(err, origin.ErrChanged) {
@@ -105,7 +166,7 @@ func (o *Object) open(began time.Time) error {
 			now := time.Now()
 			a := o.ask(nil, now)
 			a.noCache = true
-			if err := o.adopt(g.settle(o.ctx, a)); err != nil {
+			if err := o.adopt(a); err != nil {
 				return err
 			}
 			began = now
@@ -115,90 +176,17 @@ func (o *Object) open(began time.Time) error {
 	}
 }
 
-// fresh says whether remembered info may be used without asking: it is no older than the ttl, or the bucket is
-// immutable. Never for a key spelled with a bare plus: servers differ in which object that is, so a write to that
-// object can't be told from its name. Nor for a HEAD that wants checksums nobody has asked for yet.
-func (o *Object) fresh(k *known) bool {
-	if o.request.Object.Raw != "" || o.request.InfoOnly && o.request.WantChecksums && !k.info.ChecksumsKnown {
-		return false
-	}
-	age := k.age()
-	return age >= 0 && !k.info.Confirmed.IsZero() && (o.policy.Immutable || age <= o.policy.TTL)
-}
-
-// settle gets info that is fresh enough for a read that began then, by a probe where nobody else's will do. k is stale
-// info or nil.
-func (o *Object) settle(k *known, began time.Time) error {
-	fresh := began.Add(-o.policy.TTL)
-	if k != nil && k.age() <= o.policy.TTL {
-		fresh = began // young enough, and not good enough all the same
-	}
-	return o.adopt(o.g.settle(o.ctx, o.ask(k, fresh)))
-}
-
-// confirmed says whether the info in use was asked for after the read began, or by the read itself.
-func (o *Object) confirmed(began time.Time) bool {
-	return o.led != nil || !o.known.info.Confirmed.Before(began)
-}
-
-// confirm asks the origin for the info alone, past all caches.
-func (o *Object) confirm(began time.Time) error {
-	a := o.ask(nil, began)
-	a.head, a.noCache = true, true
-	o.letGo()
-	return o.adopt(o.g.settle(o.ctx, a))
-}
-
-// ask shapes the probe of this read. Its range is the read's first fetch group, as far as that can be told before the
-// size is known.
-func (o *Object) ask(k *known, fresh time.Time) ask {
-	a := ask{object: o.request.Object, policy: o.policy, gen: o.gen, fresh: fresh, head: o.request.InfoOnly}
-	if k != nil && k.info.Confirmed.IsZero() {
-		a.head = true // populated by a write: the blocks are here, and all the rest of the info is missing
-	}
-	if a.head {
-		return a
-	}
-	const unknown = 1<<63 - 1
-	size := int64(unknown)
-	if k != nil {
-		size = k.info.Size
-	}
-	b := o.policy.BlockSize
-	off, length, _, err := o.request.Range.Resolve(size)
-	if err != nil || length == 0 || size == unknown && o.request.Range.kind == kindSuffix || off > unknown-b*int64(o.group()) {
-		a.head = true // there is no telling where it begins, or nothing to get
-		return a
-	}
-	a.first = off / b
-	last := min((off+length-1)/b, o.groupEnd(a.first))
-	if k != nil && k.version != nil && o.g.mem.Contains(blockstore.Key{Version: k.version, Index: a.first}) && k.pin() != "" {
-		a.old = k // likely a 304; without the first block in hand the bytes are wanted anyway
-	}
-	a.blocks, a.taken = 1+last-a.first, &o.ahead
-	return a
-}
-
-// adopt takes over what settle found.
-func (o *Object) adopt(k *known, p *probe, err error) error {
-	if err != nil {
-		return err
-	}
-	o.known, o.led = k, nil
-	if p != nil {
-		o.led = p.flight
-		if o.led == nil {
-			o.led = &flight{} // led, without blocks
-			o.giveAhead(o.ahead)
-		}
-	}
-	return nil
-}
-
 // plan checks the request against the info and says what is to be read.
 func (o *Object) plan() error {
 	info := o.known.info
+	if info.Stale && !o.stale { // to a cache behind this one
+		o.stale = true
+		o.g.metrics.stale.Inc()
+	}
 	o.Info = info
+	if o.size = o.policy.BlockSize; o.known.version != nil {
+		o.size = o.known.version.BlockSize
+	}
 	age := max(o.known.age(), 0)
 	o.Age = (age + time.Second - 1).Truncate(time.Second)
 	o.TTLExceeded = age > o.policy.TTL && o.led == nil
@@ -218,27 +206,40 @@ func (o *Object) plan() error {
 func (o *Object) first() error {
 	if o.known.version == nil {
 		o.Status, o.Source = Bypass, SourceOrigin
-		return o.stream()
+		return o.stream(span{o.Offset, o.Length})
 	}
 	if o.Length == 0 {
 		return nil
 	}
-	i := o.Offset / o.policy.BlockSize
-	o.asked = i
-	o.look(i)
+	i := o.Offset / o.size
+	o.asked, o.looked = i, o.stale
+	o.findAhead()
 	return o.get(i)
 }
 
-// look fills in Status from the first ReadWindow blocks.
-func (o *Object) look(first int64) {
-	end := min((o.Offset+o.Length-1)/o.policy.BlockSize, first+int64(o.policy.ReadWindow)-1)
+// cached says whether all blocks of the range are here.
+func (o *Object) cached() bool {
+	if o.known.version == nil {
+		return false
+	}
+	for i := o.Offset / o.size; o.Length > 0 && i <= o.lastBlock(); i++ {
+		if k := blockKey(o.known, i); !o.g.mem.Contains(k) && !o.g.onDisk(k) {
+			return false
+		}
+	}
+	return true
+}
+
+// look fills in Status from the first ReadWindow blocks. has says that the first one is held.
+func (o *Object) look(first int64, has bool) {
+	end := min(o.lastBlock(), first+int64(o.policy.ReadWindow)-1)
 	held, n := 0, 0
 	for i := first; i <= end; i++ {
 		n++
 		if o.led.holds(i) {
 			continue
 		}
-		if o.g.mem.Contains(blockstore.Key{Version: o.known.version, Index: i}) {
+		if k := blockKey(o.known, i); has && i == first || o.g.mem.Contains(k) || o.onDisk(k) {
 			held++
 		}
 	}
@@ -257,39 +258,64 @@ func (f *flight) holds(i int64) bool {
 	return f != nil && i >= f.first && i < f.first+int64(len(f.blocks))
 }
 
-// get brings block i in hand: memory, else a flight, joined or started. The error of a flight that another read started
-// is not this read's answer: it tries once more by itself.
+// get brings block i in hand: one that it has had fetched ahead, or is held, else a flight, joined or started. The error
+// of a flight that another read started is not this read's answer: it tries once more by itself. One that was asked for
+// otherwise than this read asks is no evidence at all.
 func (o *Object) get(i int64) error {
 	key := blockstore.Key{Version: o.known.version, Index: i}
-	for joined := 0; ; {
+	for joined, again := 0, false; ; {
 		if err := o.ctx.Err(); err != nil {
 			return err
 		}
-		b := o.g.mem.Get(key)
-		if b != nil && !o.due(i) {
-			o.hold(b, i, o.sourceOf(i))
-			return nil
+		var b *blockstore.Block
+		var src Source
+		p, mine := o.own(i), true
+		if p == nil {
+			b, src = o.held(key)
 		}
-		b, p, src := o.join(key, b)
+		if !o.looked { // before anything is asked for
+			o.looked = true
+			o.look(i, b != nil)
+		}
+		if o.due(i) || b == nil && p == nil {
+			b, p, mine = o.join(key, b, p)
+		}
+		if !o.scanned { // now that what is wanted has been asked for
+			o.scanned = true
+			o.readAhead()
+		}
 		if b != nil {
-			o.hold(b, i, o.sourceOf(i))
+			o.hold(b, i, src)
 			return nil
 		}
 		if p == nil {
 			continue // it was put there by a write in this very moment
 		}
-		select {
-		case <-p.done:
-		case <-o.ctx.Done():
-			o.g.unjoin(p)
-			return o.ctx.Err()
+		if err := o.await(p); err != nil {
+			return err
 		}
 		if p.err == nil {
+			if src = SourceFlight; mine {
+				src = p.source
+			}
 			o.hold(p.block, i, src)
 			return nil
 		}
-		if src == SourceOrigin || errors.Is(p.err, origin.ErrChanged) {
+		if o.late && !again && trouble(p.err) {
+			o.late, again = false, true // the disk has the block, and may have had its time by now
+			continue
+		}
+		if mine || errors.Is(p.err, origin.ErrChanged) {
 			return p.err
+		}
+		if errors.Is(p.err, origin.ErrNotFound) {
+			return fmt.Errorf("%w: deleted: %w", origin.ErrChanged, p.err)
+		}
+		if *p.flight.fetch != *o.fetch {
+			if o.until.IsZero() && o.deadline > 0 {
+				o.until = time.Now().Add(o.deadline) // for all the others that it may join, together
+			}
+			continue
 		}
 		if joined++; joined == 2 {
 			return fmt.Errorf("%w: %v", errShared, p.err)
@@ -297,36 +323,38 @@ func (o *Object) get(i int64) error {
 	}
 }
 
-// sourceOf names where a block found in memory came from: this read itself may have had it fetched a moment ago.
-func (o *Object) sourceOf(i int64) Source {
-	if o.led.holds(i) {
-		return SourceOrigin
+// await waits for p to be done. On an error it has been given up.
+func (o *Object) await(p *pending) error {
+	select {
+	case <-p.done:
+		return nil
+	default:
 	}
-	for _, f := range o.flights {
-		if f.holds(i) {
-			return o.joined(f)
+	o.g.hurry(p.flight)
+	ctx, cancel := o.patience()
+	defer cancel()
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		o.g.unjoin(p)
+		if err := o.ctx.Err(); err != nil {
+			return err
 		}
+		return fmt.Errorf("%w: nothing came within %v", origin.ErrTimeout, o.deadline)
 	}
-	return SourceMemory
-}
-
-// joined names the source of a flight's blocks.
-func (o *Object) joined(f *flight) Source {
-	if f.by == &o.read || f == o.led {
-		return SourceOrigin
-	}
-	return SourceFlight
 }
 
 // hold takes b, with its reference, in hand. Each block of the read is counted once, by where it came from.
 func (o *Object) hold(b *blockstore.Block, i int64, src Source) {
-	if i == o.Offset/o.policy.BlockSize && !o.counting {
+	if i == o.Offset/o.size && !o.counting {
 		o.Source = src
 	}
 	if !o.counting || i != o.index {
 		o.g.metrics.blocks[src].Inc()
+		o.since = time.Now()
 	}
-	o.block, o.index, o.counting = b, i, true
+	o.block, o.index, o.counting, o.broken, o.until = b, i, true, false, time.Time{}
 }
 
 // due says whether there is something to ask for when the read has come to block i: block i itself was not looked at
@@ -336,114 +364,102 @@ func (o *Object) due(i int64) bool {
 	if o.asked > last || i == last {
 		return false
 	}
-	return o.asked <= i || min(o.groupEnd(o.asked), last) < i+int64(o.policy.ReadWindow)
+	return o.asked <= i || min(o.groupEnd(o.asked), last) < i+o.window(i)
 }
 
 // join starts fetching what the read wants next, block key.Index first, and finds that block on its way. b is the block
-// if it is in hand already. It returns the block, or a pending that the caller must wait for.
-func (o *Object) join(key blockstore.Key, b *blockstore.Block) (*blockstore.Block, *pending, Source) {
+// if it is in hand already, p the pending if it is one of the read's own. It returns the block, or a pending that the
+// caller must wait for, and whether that is of a flight of its own.
+func (o *Object) join(key blockstore.Key, b *blockstore.Block, p *pending) (*blockstore.Block, *pending, bool) {
 	g, i := o.g, key.Index
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	o.pass(i)
 	o.asked = max(o.asked, i)
-	if b == nil && g.pending[blockID{*key.Version, i}] == nil {
+	wanted := b == nil && p == nil
+	if wanted && g.pending[blockID{*key.Version, i}] == nil {
 		if b = g.mem.Get(key); b == nil { // it may have come while the table was being locked
 			o.asked = i // it may have been looked at before, and be gone since
 		}
+		wanted = b == nil
 	}
-	for o.due(i) || o.asked == i && b == nil {
-		if !o.fetchRun(i, b == nil) {
+	if !wanted {
+		o.asked = max(o.asked, i+1) // it is in hand, though it may be gone from memory
+	}
+	for o.due(i) || o.asked == i && wanted {
+		if !o.fetchRun(i, wanted) {
 			break
 		}
 	}
-	if b != nil {
-		return b, nil, 0
+	if b != nil || p != nil {
+		return b, p, true
 	}
-	p := g.pending[blockID{*key.Version, i}]
-	if p == nil {
-		return nil, nil, 0
+	if p = g.pending[blockID{*key.Version, i}]; p == nil {
+		return nil, nil, false
 	}
 	o.keep(p.flight)
 	p.waiters++
-	return nil, p, o.joined(p.flight)
+	return nil, p, p.flight.by == &o.read || p.flight == o.led
 }
 
-// fetchRun looks at block o.asked, starts a flight for it and the missing ones after it in its group, and moves o.asked
-// on. It says false when the bytes that reads may ask for ahead are used up; block i needs no leave when it is wanted.
-// g.mu is held.
+// fetchRun looks at block o.asked, starts a flight for it and the missing ones after it in its group, or for it alone
+// where the disk has it, and moves o.asked on. It says false when the bytes that reads may ask for ahead are used up, or
+// those that a slow read may; block i needs no leave when it is wanted. Without it, it is the whole run or nothing: small
+// pieces would only make more requests. g.mu is held.
 func (o *Object) fetchRun(i int64, wanted bool) bool {
 	g, from, end := o.g, o.asked, min(o.groupEnd(o.asked), o.lastBlock())
-	missing := func(j int64) bool {
-		return g.pending[blockID{*o.known.version, j}] == nil &&
-			!g.mem.Contains(blockstore.Key{Version: o.known.version, Index: j})
-	}
+	key := func(j int64) blockstore.Key { return blockKey(o.known, j) }
+	missing := func(j int64) bool { return !o.owns(j) && g.lacks(key(j)) }
 	if !missing(from) {
 		o.asked++
 		return true
 	}
-	n := int64(1)
-	for from+n <= end && missing(from+n) {
+	n, disk := int64(1), o.onDisk(key(from))
+	for !disk && from+n <= end && missing(from+n) && !o.onDisk(key(from+n)) {
 		n++
 	}
-	free := int64(0)
-	if from == i && wanted {
-		free = 1
+	leave := !o.slow || !g.ahead.crowded()
+	take := g.ahead.take
+	ahead := from >= i+int64(o.policy.ReadWindow)
+	if ahead {
+		take = g.takeSpare
 	}
-	n = free + g.ahead.takeUnits(n-free, o.policy.BlockSize)
-	if n == 0 {
+	switch wanted = wanted && from == i; {
+	case wanted && leave:
+		n = 1 + g.ahead.takeUnits(n-1, o.size)
+	case wanted:
+		n = 1
+	case !leave || !take(n*o.size):
 		return false
 	}
-	o.ahead += (n - free) * o.policy.BlockSize
-	o.start(from, n)
+	f := newFlight(o.request.Object, o.known, o.fetch, o.request.Client, from, n)
+	f.by, f.disk = &o.read, disk
+	f.ahead = ahead
+	g.start(f)
+	o.keep(f)
 	o.asked = from + n
+	for j, p := range f.blocks {
+		switch {
+		case j == 0 && wanted: // the caller will wait for it
+		case p == nil: // a write has put it there in this very moment
+			g.ahead.give(o.size)
+		default:
+			p.waiters++
+			o.ahead = append(o.ahead, p)
+		}
+	}
+	slices.SortFunc(o.ahead, func(p, q *pending) int { return cmp.Compare(p.index, q.index) })
 	return true
 }
 
-// start starts a flight for blocks [first, first+n), none of which is held or pending. g.mu is held.
-func (o *Object) start(first, n int64) *flight {
-	f := o.g.start(o.request.Object, o.known, o.policy, first, n)
-	f.by = &o.read
-	o.keep(f)
-	return f
+func blockKey(k *known, i int64) blockstore.Key { return blockstore.Key{Version: k.version, Index: i} }
+
+// lacks says whether a block is neither in memory nor on its way. g.mu is held.
+func (g *Gateway) lacks(k blockstore.Key) bool {
+	return g.pending[blockID{*k.Version, k.Index}] == nil && !g.mem.Contains(k)
 }
 
-// keep makes the read one of f's readers. g.mu is held.
-func (o *Object) keep(f *flight) {
-	if slices.Contains(o.flights, f) {
-		return
-	}
-	f.readers++
-	o.flights = append(o.flights, f)
-}
-
-// pass lets go of flights that lie behind block i. g.mu is held.
-func (o *Object) pass(i int64) {
-	kept := o.flights[:0]
-	for _, f := range o.flights {
-		if f.last() < i {
-			o.g.abandon(f)
-			continue
-		}
-		kept = append(kept, f)
-	}
-	clear(o.flights[len(kept):])
-	o.flights = kept
-}
-
-// unjoin gives up waiting for p.
-func (g *Gateway) unjoin(p *pending) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	select {
-	case <-p.done:
-		if p.block != nil {
-			p.block.Release()
-		}
-	default:
-		p.waiters--
-	}
-}
+func (g *Gateway) onDisk(k blockstore.Key) bool { return g.disk != nil && g.disk.Contains(k) }
 
 // group is the number of blocks in a fetch group; groupEnd the last block of the group that block i is in.
 func (o *Object) group() int { return min(o.policy.FetchWindow, o.policy.ReadWindow) }
@@ -453,49 +469,99 @@ func (o *Object) groupEnd(i int64) int64 {
 	return i/n*n + n - 1
 }
 
-func (o *Object) lastBlock() int64 { return (o.Offset + o.Length - 1) / o.policy.BlockSize }
+func (o *Object) lastBlock() int64 { return (o.Offset + o.Length - 1) / o.size }
 
 // copyBuffers lends the memory of responses that copy.
 var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
-// WriteTo writes the bytes [Offset, Offset+Length) to w, once. It returns how many were written. An error that came
-// from w is returned as it is; any other matches ErrInterrupted: fewer bytes than Length were written then.
+// Read copies the next bytes out, no more than there are in one block: it is for the beginning of a body, which may have
+// to go through buffers. WriteTo goes on where it ended. Errors are those of WriteTo.
+func (o *Object) Read(p []byte) (n int, err error) {
+	if o.request.InfoOnly || o.at == o.Length {
+		return 0, io.EOF
+	}
+	data, err := o.next()
+	switch {
+	case err != nil:
+		return 0, err
+	case o.body != nil:
+		n, err = o.readStream(p)
+	default:
+		n = copy(p, data)
+	}
+	o.advance(n)
+	return n, err
+}
+
+// WriteTo writes the bytes [Offset, Offset+Length) to w, or those that Read has left. It returns how many were written.
+// An error that came from w is returned as it is; any other matches ErrInterrupted: fewer bytes than Length were written
+// then.
 func (o *Object) WriteTo(w io.Writer) (written int64, err error) {
 	if o.request.InfoOnly {
 		return 0, nil
 	}
-	if o.body != nil {
-		return o.streamTo(w)
-	}
-	size := o.policy.BlockSize
-	for written < o.Length {
-		pos := o.Offset + written
-		i := pos / size
-		if o.block == nil || o.index != i {
-			o.drop()
-			if err := o.get(i); err != nil {
-				return written, fmt.Errorf("%w at byte %d of %v: %w", ErrInterrupted, pos, o.request.Object, err)
-			}
+	for o.at < o.Length {
+		data, err := o.next()
+		if err != nil {
+			return written, err
 		}
-		data := o.block.Bytes()[pos-i*size:]
-		data = data[:min(int64(len(data)), o.Length-written)]
 		n := 0
-		if o.pin() {
-			n, err = w.Write(data)
-		} else {
+		switch {
+		case o.body != nil:
+			n, err = o.passOn(w)
+		case o.block.Cap() <= copySize: // what a pin would save is little, and it may hold up memory around it
 			n, err = o.copyOut(w, data)
+		case o.pin():
+			n, err = o.write(w, data)
+		default:
+			n, err = o.copyOut(w, data)
+			o.g.metrics.copied.Add(float64(n))
 		}
+		o.advance(n)
 		written += int64(n)
 		if err != nil {
 			return written, err
 		}
-		if (o.Offset+written)/size != i {
-			o.drop()
-			o.giveAhead(size)
-		}
 	}
 	o.drop()
 	return written, nil
+}
+
+// next returns what is to be written of the block that the read has come to, which is in hand then. The bytes are good
+// until it is let go of. It returns none where there is a body to be passed on instead.
+func (o *Object) next() ([]byte, error) {
+	pos := o.Offset + o.at
+	i := pos / o.size
+	if o.body == nil && (o.block == nil || o.index != i || o.ended(pos)) {
+		o.drop()
+		get := o.get
+		switch {
+		case o.known.version == nil:
+			return nil, fmt.Errorf("%w at byte %d of %v: its only answer is used up", ErrInterrupted, pos, o.request.Object)
+		case o.lost(i):
+			get = o.rest
+		}
+		if err := get(i); err != nil {
+			return nil, fmt.Errorf("%w at byte %d of %v: %w", ErrInterrupted, pos, o.request.Object, err)
+		}
+	}
+	if o.body != nil {
+		return nil, nil
+	}
+	data := o.block.Bytes()[pos-i*o.size-o.from:]
+	return data[:min(int64(len(data)), o.Length-o.at)], nil
+}
+
+// advance notes that n bytes were written, and lets go of the block, or the body, when they were its last.
+func (o *Object) advance(n int) {
+	i := (o.Offset + o.at) / o.size
+	if o.at += int64(n); (o.Offset+o.at)/o.size != i {
+		o.drop()
+		o.slow = time.Since(o.since) > slowAfter
+	}
+	if o.body != nil && o.at == o.upto {
+		o.endStream()
+	}
 }
 
 // pin takes the block in hand into the quarter of the memory that responses may hold while they write.
@@ -515,54 +581,9 @@ func (o *Object) copyOut(w io.Writer, data []byte) (int, error) {
 	buf := copyBuffers.Get().(*[copySize]byte)
 	defer copyBuffers.Put(buf)
 	n := copy(buf[:], data)
+	if n < len(data) && !o.part && !o.g.mem.Contains(o.block.Key()) {
+		o.g.mem.Put(o.block) // the rest of it is wanted in a moment
+	}
 	o.drop()
-	o.g.metrics.copied.Add(float64(n))
-	return w.Write(buf[:n])
-}
-
-// drop lets go of the block in hand.
-func (o *Object) drop() {
-	if o.block != nil {
-		o.block.Release()
-		o.block = nil
-	}
-	if o.pinned > 0 {
-		o.g.pins.give(o.pinned)
-		o.pinned = 0
-	}
-}
-
-// giveAhead gives back up to n of the bytes taken for blocks ahead.
-func (o *Object) giveAhead(n int64) {
-	n = min(n, o.ahead)
-	o.ahead -= n
-	o.g.ahead.give(n)
-}
-
-// letGo gives back everything the read holds, so that it can begin again.
-func (o *Object) letGo() {
-	o.drop()
-	o.giveAhead(o.ahead)
-	if len(o.flights) > 0 {
-		o.g.mu.Lock()
-		for _, f := range o.flights {
-			o.g.abandon(f)
-		}
-		o.g.mu.Unlock()
-		o.flights = nil
-	}
-	if o.body != nil {
-		_ = o.body.Close()
-		o.body = nil
-	}
-	o.led = nil
-}
-
-// Close gives back what the read holds. It may be called at any time and more than once.
-func (o *Object) Close() {
-	if o.closed || o.g == nil { // a zero Object holds nothing
-		return
-	}
-	o.closed = true
-	o.letGo()
+	return o.write(w, buf[:n])
 }
