@@ -17,6 +17,7 @@ import (
 // Our own endpoints, below /-/, which is no bucket's name. They are signed as all requests are, and counted as they are;
 // the health checks (serveProbe) are neither.
 //
+//	POST /-/warm          see warm.go
 //	POST /-/invalidate    {"bucket": "b", "prefix": "p"} or {"bucket": "b", "keys": ["k", …]}, and "dry_run": true
 //	200                   {"objects": 3, "dry_run": false}
 //
@@ -24,11 +25,17 @@ import (
 // the origin. Each remembered name counts as one object. The requester needs the right to administer the bucket and, if
 // their key is limited to a prefix, one that covers prefix or keys. The signature must cover the body: its SHA-256 stands
 // in x-amz-content-sha256. Errors are XML, as everywhere.
+//
+// Another process of a cluster, which says so by X-Ashlar-Routed, needs the right Cluster instead and names keys. It is
+// answered by 204. Where nobody signs, the body must be called JSON: a page in a browser can't send that.
 
-const invalidatePath = "/-/invalidate"
+const (
+	invalidatePath = "/-/invalidate"
+	warmPath       = "/-/warm"
+)
 
-// maxInvalidateBody bounds the body in bytes: a thousand keys of the greatest length, each byte escaped.
-const maxInvalidateBody = 8 << 20
+// maxOwnBody bounds the body in bytes: a thousand keys of the greatest length, each byte escaped.
+const maxOwnBody = 8 << 20
 
 // maxInvalidateKeys bounds the keys of one request, as S3 bounds those of DeleteObjects.
 const maxInvalidateKeys = 1000
@@ -56,23 +63,39 @@ type invalidated struct {
 	DryRun  bool `json:"dry_run"`
 }
 
-// ownEndpoint says whether a request is for an endpoint that isn't S3's. In a bucket's own host name it is for a key.
-func (h *Handler) ownEndpoint(r *http.Request) bool {
-	path, _, _ := strings.Cut(r.RequestURI, "?")
-	return path == invalidatePath && h.hosts.bucket(r.Host) == ""
+// ownEndpoint returns the endpoint that isn't S3's which a request is for, nil for none. In a bucket's own host name it is
+// for a key.
+func (h *Handler) ownEndpoint(r *http.Request) func(*exchange) error {
+	if !strings.HasPrefix(r.RequestURI, "/-/") || h.hosts.bucket(r.Host) != "" {
+		return nil
+	}
+	switch path, _, _ := strings.Cut(r.RequestURI, "?"); path {
+	case invalidatePath:
+		return h.invalidate
+	case warmPath:
+		return h.warm
+	}
+	return nil
+}
+
+// enter identifies who asks an endpoint of ours.
+func (x *exchange) enter(op *operation) (err error) {
+	x.op = op
+	if x.r.Method != http.MethodPost {
+		return errMethod
+	}
+	if x.who, err = x.h.auth.Load().identify(x.r); err != nil {
+		return err
+	}
+	return x.hear()
 }
 
 // invalidate is POST /-/invalidate.
 func (h *Handler) invalidate(x *exchange) error {
-	x.op = &invalidateOperation
-	if x.r.Method != http.MethodPost {
-		return errMethod
-	}
-	var err error
-	if x.who, err = h.auth.Load().identify(x.r); err != nil {
+	if err := x.enter(&invalidateOperation); err != nil {
 		return err
 	}
-	if x.who.grant.rights&Admin == 0 {
+	if x.who.grant.rights&Admin == 0 && !x.heard.routed {
 		return errAccessDenied // before the body is read
 	}
 	if h.purger == nil {
@@ -83,7 +106,10 @@ func (h *Handler) invalidate(x *exchange) error {
 		return err
 	}
 	x.object.Bucket = what.Bucket
-	if !what.allowed(x.who.grant) {
+	if x.heard.routed {
+		return x.invalidateKeys(what)
+	}
+	if !what.allowed(Admin, x.who.grant) {
 		return errAccessDenied
 	}
 	n := h.purger.Purge(what.match(), what.DryRun)
@@ -101,47 +127,71 @@ func (h *Handler) invalidate(x *exchange) error {
 	return nil
 }
 
-// readInvalidation reads the body, and holds it against the hash that was signed.
+// invalidateKeys does what a process of the cluster asks for after a write.
+func (x *exchange) invalidateKeys(what *invalidation) error {
+	if what.Prefix != nil || what.DryRun || !what.allowed(Cluster, x.who.grant) {
+		return errAccessDenied
+	}
+	for _, k := range what.Keys {
+		x.h.gateway.Invalidate(origin.Object{Bucket: what.Bucket, Key: k})
+	}
+	x.begin(http.StatusNoContent, -1)
+	return nil
+}
+
+// readInvalidation reads the body of an invalidation.
 func (x *exchange) readInvalidation() (*invalidation, error) {
-	signed := &x.who.signature
-	if signed.Payload != sigv4.PayloadHash {
-		return nil, errArgument("The body must be signed: x-amz-content-sha256 must hold its SHA-256.", "x-amz-content-sha256",
-			x.r.Header.Get("X-Amz-Content-Sha256"))
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, maxInvalidateBody))
-	var tooLong *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLong):
-		return nil, errInvalidation("The body is longer than any that could be meant.")
-	case err != nil:
-		return nil, errIncompleteBody
-	}
-	sum := sha256.Sum256(body)
-	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(signed.Hash)) != 1 {
-		return nil, errInvalidationHash
-	}
 	what := new(invalidation)
-	d := json.NewDecoder(strings.NewReader(string(body)))
-	d.DisallowUnknownFields() // a misspelt "prefix" must not be taken for none
-	if err := d.Decode(what); err != nil {
-		return nil, errInvalidation("The body is not the JSON that is expected: " + err.Error())
+	if err := x.readOwn(what); err != nil {
+		return nil, err
 	}
-	switch _, err := d.Token(); {
-	case err != io.EOF:
-		return nil, errInvalidation("The body holds more than one JSON value.")
+	switch {
 	case !validBucket(what.Bucket):
 		return nil, errBucketName(what.Bucket)
 	case (what.Prefix == nil) == (len(what.Keys) == 0):
-		return nil, errInvalidation(`The body must have either "prefix" ("" is the whole bucket) or "keys".`)
+		return nil, errOwnBody(`The body must have either "prefix" ("" is the whole bucket) or "keys".`)
 	case len(what.Keys) > maxInvalidateKeys:
-		return nil, errInvalidation("The body has more than 1000 keys.")
+		return nil, errOwnBody("The body has more than 1000 keys.")
 	}
 	return what, nil
 }
 
-// allowed says whether a grant reaches all that is to be forgotten.
-func (i *invalidation) allowed(g *grant) bool {
-	if !g.inBucket(Admin, i.Bucket) {
+// readOwn reads the body of a request to an endpoint of ours, and holds it against the hash that was signed.
+func (x *exchange) readOwn(what any) error {
+	signed := &x.who.signature
+	switch {
+	case x.who.accessKey == "" && x.r.Header.Get("Content-Type") != "application/json":
+		return errOwnBody("The body must be application/json.")
+	case x.who.accessKey != "" && signed.Payload != sigv4.PayloadHash:
+		return errArgument("The body must be signed: x-amz-content-sha256 must hold its SHA-256.", "x-amz-content-sha256",
+			x.r.Header.Get("X-Amz-Content-Sha256"))
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, maxOwnBody))
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLong):
+		return errOwnBody("The body is longer than any that could be meant.")
+	case err != nil:
+		return errIncompleteBody
+	}
+	sum := sha256.Sum256(body)
+	if x.who.accessKey != "" && subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(signed.Hash)) != 1 {
+		return errOwnBodyHash
+	}
+	d := json.NewDecoder(strings.NewReader(string(body)))
+	d.DisallowUnknownFields() // a misspelt "prefix" must not be taken for none
+	if err := d.Decode(what); err != nil {
+		return errOwnBody("The body is not the JSON that is expected: " + err.Error())
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errOwnBody("The body holds more than one JSON value.")
+	}
+	return nil
+}
+
+// allowed says whether a grant of a right reaches all that is to be forgotten.
+func (i *invalidation) allowed(by Right, g *grant) bool {
+	if !g.inBucket(by, i.Bucket) {
 		return false
 	}
 	if i.Prefix != nil {
@@ -167,9 +217,9 @@ func (i *invalidation) match() func(origin.Object) bool {
 	return func(o origin.Object) bool { return o.Bucket == i.Bucket && keys[o.Key] }
 }
 
-var errInvalidationHash = &Error{Status: 400, Code: "XAmzContentSHA256Mismatch",
+var errOwnBodyHash = &Error{Status: 400, Code: "XAmzContentSHA256Mismatch",
 	Message: "The provided 'x-amz-content-sha256' header does not match what was computed."}
 
-func errInvalidation(message string) *Error {
+func errOwnBody(message string) *Error {
 	return &Error{Status: 400, Code: "InvalidRequest", Message: message}
 }

@@ -90,7 +90,7 @@ func TestInvalidate(t *testing.T) {
 		{"ADMIN", `{"prefix":""}`, 400, "InvalidBucketName", everything},
 		{"ADMIN", ``, 400, "InvalidRequest", everything},
 		{"ADMIN", `{"bucket":"bucket","keys":[` + strings.Repeat(`"k",`, 1000) + `"k"]}`, 400, "InvalidRequest", everything},
-		{"ADMIN", strings.Repeat(" ", maxInvalidateBody+1), 400, "InvalidRequest", everything},
+		{"ADMIN", strings.Repeat(" ", maxOwnBody+1), 400, "InvalidRequest", everything},
 	} {
 		p.remembered = slices.Clone(all)
 		r := signed(t, c.who, "POST", s.URL+invalidatePath, c.body)

@@ -151,7 +151,7 @@ func transportParam(name string) bool {
 type amz struct {
 	right      Right          // needed besides that of the operation
 	copySource *origin.Object // of CopyObject and UploadPartCopy
-	badSource  bool           // a copy source is named that can't be made out, or more than one
+	badSource  *Error         // what is wrong with copySource, where it can't be made out or is not the only one
 	customKey  bool           // SSE-C
 	chunked    bool           // the body is in aws-chunked encoding
 	checksums  bool           // x-amz-checksum-mode: ENABLED
@@ -192,6 +192,8 @@ func (a *amz) see(name, value string) {
 	case "X-Amz-Date", "X-Amz-Security-Token", "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Expires",
 		"X-Amz-Signedheaders", "X-Amz-Signature", "X-Amz-User-Agent", "X-Amz-Cf-Id", "X-Amz-Api-Version":
 		// Authentication, and what says who sends or relays.
+	case "X-Amz-Te":
+		// The Java SDK would take an MD5 behind the body, which S3 says it appends where it does, in a header.
 	case "X-Amz-Checksum-Mode":
 		enabled := strings.EqualFold(value, "ENABLED") // the C++ SDK says "enabled"
 		a.checksums = a.checksums || enabled
@@ -200,8 +202,13 @@ func (a *amz) see(name, value string) {
 		a.chunked, a.beyondRead = true, true
 	case "X-Amz-Copy-Source":
 		a.beyondRead = true
-		o, ok := parseCopySource(value)
-		a.badSource = a.badSource || !ok || a.copySource != nil
+		o, err := parseCopySource(value)
+		if a.copySource != nil {
+			err = errCopySource("Copy Source must be given only once", value)
+		}
+		if err != nil {
+			a.badSource = err
+		}
 		a.copySource = &o
 	case "X-Amz-Acl":
 		// S3 asks for PutObjectAcl where a write opens the object to others; SDKs say "private" of their own accord.
@@ -210,6 +217,9 @@ func (a *amz) see(name, value string) {
 			a.right |= Admin
 		}
 	default:
+		if strings.HasPrefix(name, "X-Amz-Checksum-") {
+			return // of the request's body: the Java SDK sums up the empty one of a read
+		}
 		a.beyondRead = true
 		switch {
 		case strings.HasPrefix(name, "X-Amz-Server-Side-Encryption-Customer-"),
@@ -222,23 +232,60 @@ func (a *amz) see(name, value string) {
 	}
 }
 
+// vendorPrefixes begin the names of headers by which stores other than S3 are told more than a request says in S3's
+// terms: to copy from elsewhere (x-goog-copy-source), to delete all below a prefix (x-minio-force-delete), to be
+// another method.
+var vendorPrefixes = [...]string{"X-Minio-", "X-Goog-", "X-Oss-", "X-Ibm-", "X-Obs-", "X-Cos-", "X-Tos-", "X-Bce-",
+	"X-Kss-", "X-Ms-", "X-Bz-", "X-Emc-", "X-Rgw-", "X-Http-Method", "X-Method-Override"}
+
+// judgeVendorHeaders drops such headers where they are not signed: anybody on the way may have added them, and the
+// origin would take them for signed by us. What is signed asks for more than the table knows, which is for admin.
+func (x *exchange) judgeVendorHeaders() {
+	var unsigned []string
+	for name := range x.r.Header {
+		if !slices.ContainsFunc(vendorPrefixes[:], func(p string) bool { return strings.HasPrefix(name, p) }) {
+			continue
+		}
+		if x.who.signs(name) {
+			x.amz.right |= Admin
+			x.amz.beyondRead = true
+		} else {
+			unsigned = append(unsigned, name)
+		}
+	}
+	if unsigned == nil {
+		return
+	}
+	x.r = x.r.WithContext(x.r.Context())
+	x.r.Header = x.r.Header.Clone()
+	for _, name := range unsigned {
+		delete(x.r.Header, name)
+	}
+}
+
 // parseCopySource reads x-amz-copy-source: bucket and key, percent-encoded as one, with a slash in front or without,
 // and perhaps a version. Sources that are named by an ARN have no bucket that rights could be looked up for.
-func parseCopySource(value string) (origin.Object, bool) {
+func parseCopySource(value string) (origin.Object, *Error) {
 	raw, query, queried := strings.Cut(value, "?")
 	s, err := sigv4.DecodePath(raw)
+	if err != nil {
+		return origin.Object{}, errCopySource("Invalid copy source encoding", value)
+	}
 	// Whatever else follows a '?' is part of the key to some servers: not what rights would be looked up for.
 	version, versioned := strings.CutPrefix(query, "versionId=")
-	if err != nil || queried && (!versioned || !validVersionID(version) || strings.ContainsAny(version, "/?&")) {
-		return origin.Object{}, false
+	if queried && (!versioned || !validVersionID(version) || strings.ContainsAny(version, "/?&")) {
+		return origin.Object{}, errCopySource("Invalid copy source version id", value)
 	}
-	bucket, key, ok := strings.Cut(strings.TrimPrefix(s, "/"), "/")
-	if !ok || key == "" || !validBucket(bucket) {
-		return origin.Object{}, false
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(s, "/"), "/")
+	if !validBucket(bucket) {
+		return origin.Object{}, errCopySource("Invalid copy source bucket name", value)
+	}
+	if key == "" {
+		return origin.Object{}, errCopySource("Invalid copy source object key", value)
 	}
 	o := origin.Object{Bucket: bucket, Key: key, VersionID: version}
 	if strings.IndexByte(raw, '+') >= 0 {
 		o.Raw = raw
 	}
-	return o, true
+	return o, nil
 }

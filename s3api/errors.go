@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/xml"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ashlar-s3/ashlar/gateway"
 	"github.com/ashlar-s3/ashlar/origin"
@@ -59,9 +61,6 @@ var (
 			"connection."}
 	errOverrides = &Error{Status: 400, Code: "InvalidRequest",
 		Message: "Request specific response headers cannot be used for anonymous GET requests."}
-	errCopySource = &Error{Status: 400, Code: "InvalidArgument",
-		Message: "Copy Source must mention the source bucket and key: sourcebucket/sourcekey",
-		Fields:  []sigv4.Field{{Name: "ArgumentName", Value: "x-amz-copy-source"}}}
 	errMalformedXML = &Error{Status: 400, Code: "MalformedXML",
 		Message: "The XML you provided was not well-formed or did not validate against our published schema"}
 	errIncompleteBody = &Error{Status: 400, Code: "IncompleteBody",
@@ -92,9 +91,13 @@ func errArgument(message, name, value string) *Error {
 		Fields: []sigv4.Field{{Name: "ArgumentName", Value: name}, {Name: "ArgumentValue", Value: value}}}
 }
 
+func errCopySource(message, value string) *Error {
+	return errArgument(message, "x-amz-copy-source", value)
+}
+
 func errPrecondition(header string) *Error {
 	return &Error{Status: 412, Code: "PreconditionFailed",
-		Message: "At least one of the pre-conditions you specified did not hold",
+		Message: "At least one of the pre-conditions you specified did not hold.",
 		Fields:  []sigv4.Field{{Name: "Condition", Value: header}}}
 }
 
@@ -108,11 +111,14 @@ func (x *exchange) refusal(err error) *Error {
 	var own *Error
 	var signature *sigv4.Error
 	var rng *gateway.RangeError
+	var down *gateway.DownError
 	switch {
 	case errors.As(err, &own):
 		return own
 	case errors.As(err, &signature):
 		return &Error{Status: signature.Status, Code: signature.Code, Message: signature.Message, Fields: signature.Fields}
+	case errors.Is(err, gateway.ErrNotCached):
+		return errNotCached
 	case errors.As(err, &rng):
 		size := strconv.FormatInt(rng.Size, 10)
 		return &Error{Status: 416, Code: "InvalidRange", Message: "The requested range is not satisfiable",
@@ -122,12 +128,20 @@ func (x *exchange) refusal(err error) *Error {
 			},
 			// RFC 9110 section 15.5.17.
 			Header: []origin.Header{{Name: "Content-Range", Value: "bytes */" + size}}}
+	case errors.As(err, &down):
+		e := unavailable("The origin is down. Please try again.", err)
+		e.Header = []origin.Header{{Name: "Retry-After", Value: formatInt(max(1, int64((down.RetryAfter+time.Second-1)/time.Second)))}}
+		return e
 	case errors.Is(err, origin.ErrChanged):
 		// The engine pins versions, the client's own conditions don't reach the origin: a 412 of the origin is not one
 		// for the client.
 		return unavailable("The object changed while it was being read. Please try again.", err)
+	case errors.Is(err, origin.ErrCredentials):
+		return unavailable("The origin does not accept the credentials of this cache.", err)
 	case errors.Is(err, origin.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		return unavailable("The origin did not answer in time. Please try again.", err)
+	case errors.Is(err, origin.ErrBadAnswer) && errors.Is(err, io.ErrUnexpectedEOF):
+		return unavailable("The answer of the origin broke off. Please try again.", err)
 	case errors.Is(err, origin.ErrBadAnswer):
 		return &Error{Status: 502, Code: errInternal.Code, Message: errInternal.Message, Cause: err}
 	}
@@ -201,23 +215,46 @@ func (x *exchange) fail(err error) {
 		x.status = statusClientGone
 		x.abort(x.r.Context().Err())
 	}
+	var stale *gateway.StaleError
+	if errors.As(err, &stale) {
+		x.cache = cacheStale
+	}
 	var unmodified *errNotModified
 	if errors.As(err, &unmodified) {
 		x.answerNotModified(unmodified.info)
 		return
 	}
+	var absent *gateway.AbsentError
+	if errors.As(err, &absent) {
+		x.cache = cacheNegative
+		x.set("Age", formatInt(int64(absent.Age/time.Second)))
+	}
 	var answer *origin.Error
 	if errors.As(err, &answer) && !errors.Is(err, origin.ErrChanged) {
 		x.passOn(answer)
+		if failed(answer.Status) {
+			x.warn("request failed", err)
+		}
 		return
 	}
 	refusal := x.refusal(err)
+	var signature *sigv4.Error
+	if errors.Is(err, context.Canceled) || errors.Is(err, gateway.ErrPanic) || errors.Is(err, origin.ErrCredentials) ||
+		errors.As(err, &signature) || refusal == errAccessDenied {
+		// The client is still there: the engine has been closed, or failed by itself, or has credentials that are no good.
+		// Or the client was refused here, and not by the origin.
+		x.set(errorHeader, "node")
+	}
 	x.identify()
-	if refusal.Status >= 500 && refusal.Status != 501 && refusal.Status != 508 { // those are the client's trouble
+	// Of our credentials the origin's client warns, once for all requests.
+	if failed(refusal.Status) && refusal != errNotCached && !errors.Is(err, origin.ErrCredentials) {
 		x.warn("request failed", refusal)
 	}
 	x.writeError(refusal)
 }
+
+// failed says whether a status is of a failure on our side of the client: 501 and 508 are its own trouble.
+func failed(status int) bool { return status >= 500 && status != 501 && status != 508 }
 
 // passOn sends an error of the origin as it came.
 func (x *exchange) passOn(e *origin.Error) {

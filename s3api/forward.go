@@ -1,13 +1,12 @@
 package s3api
 
 import (
-	"bytes"
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -21,8 +20,6 @@ const (
 	copyBuffer = 64 << 10
 	// maxDeleteBody bounds the body of DeleteObjects, which is read whole: 1000 keys of 1 KiB with room for markup.
 	maxDeleteBody = 2 << 20
-	// maxDeleteKeys is S3's limit on keys in one DeleteObjects.
-	maxDeleteKeys = 1000
 )
 
 // errAnswerBroken marks answers of the origin that ended before their end.
@@ -34,7 +31,15 @@ func (x *exchange) forward() error {
 	if x.amz.customKey && !x.h.originTLS {
 		return errPlainSSE
 	}
+	n := x.h.forwards.Add(1)
+	defer x.h.forwards.Add(-1)
+	if x.h.limits.Requests > 0 && n > x.h.limits.forwards() {
+		x.h.metrics.shed[shedForwards].Inc()
+		x.shed(errSlowDown)
+		return nil
+	}
 	r := x.r.WithContext(x.r.Context()) // a shallow copy, whose headers and body can be others
+	r.URL = &url.URL{RawQuery: x.rawQuery}
 	upload, err := x.prepareUpload(r)
 	if err != nil {
 		return err
@@ -63,7 +68,15 @@ func (x *exchange) forward() error {
 			}
 		}
 	}
-	defer forget() // whatever happened, but for a definite refusal: an error and a panic may leave a write behind too
+	told, stored := x.h.wrote == nil || len(changed) == 0, false
+	tell := func() {
+		if !told {
+			told = true
+			x.h.wrote(changed, stored)
+		}
+	}
+	// Whatever happened, but for a definite refusal: an error and a panic may leave a write behind too.
+	defer func() { forget(); tell() }()
 	defer blocks.Abort()
 
 	// A write goes on when its client leaves: what came of it must be known before the object is remembered again.
@@ -73,7 +86,19 @@ func (x *exchange) forward() error {
 		ctx, cancel = outlast(ctx, writePatience)
 		defer cancel()
 	}
+	wait, ctx := newWait(ctx, x.op.patience())
+	defer wait.close()
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = sentBody{r.Body, wait}
+	}
 	answer, err := x.h.forwarder.Forward(ctx, r, x.object.Bucket, x.object.rawKey)
+	wait.answer()
+	if cause := context.Cause(ctx); errors.Is(cause, origin.ErrTimeout) {
+		if err == nil { // just too late: its body can't be read any more
+			_ = answer.Body.Close()
+		}
+		err = cause
+	}
 	if refusal := upload.refusal(); refusal != nil {
 		if err == nil {
 			_ = answer.Body.Close()
@@ -83,6 +108,7 @@ func (x *exchange) forward() error {
 	if err != nil {
 		return err
 	}
+	answer.Body = answerBody{answer.Body, wait}
 	defer answer.Body.Close()
 	if x.body != nil && x.body.unread() {
 		// The origin answered early, and the transport goes on reading from the client, which may be waiting for this
@@ -93,14 +119,20 @@ func (x *exchange) forward() error {
 		// What the origin acknowledges it can't have, and what it would be has not been verified.
 		return fmt.Errorf("%w: %d before the body was complete", origin.ErrBadAnswer, answer.StatusCode)
 	}
-	settled = refusedForCertain(answer.StatusCode) ||
-		answer.StatusCode == http.StatusOK && blocks.Commit(answer.Header.Get("Etag"))
+	refused := refusedForCertain(answer.StatusCode)
+	told = told || refused
+	stored = answer.StatusCode/100 == 2 && x.op.creates()
+	settled = refused || answer.StatusCode == http.StatusOK && blocks.Commit(answer.Header.Get("Etag"))
 	forget()
+	if answer.ContentLength >= 0 { // else the write may take effect while the answer comes: told at its end
+		tell()
+	}
 
 	copyHeader(x.w.Header(), answer.Header)
 	if answer.StatusCode == http.StatusNoContent {
 		delete(x.w.Header(), "Content-Length")
 	}
+	x.relocate(answer)
 	x.cache = cacheForwarded
 	x.relay(answer.StatusCode)
 	if r.Method == http.MethodHead || !bodyAllowed(answer.StatusCode) {
@@ -207,47 +239,14 @@ func copyHeader(to, from http.Header) {
 	}
 }
 
-// deleteList is the body of DeleteObjects, all of it: what is not known here could mean another key to the origin.
-type deleteList struct {
-	XMLName xml.Name `xml:"Delete"`
-	Objects []struct {
-		Keys      []xmlText    `xml:"Key"`
-		VersionID []string     `xml:"VersionId"`
-		ETag      []string     `xml:"ETag"`
-		Modified  []string     `xml:"LastModifiedTime"`
-		Size      []string     `xml:"Size"`
-		Unknown   []xmlElement `xml:",any"`
-	} `xml:"Object"`
-	Quiet   []string     `xml:"Quiet"`
-	Unknown []xmlElement `xml:",any"`
-}
-
-// xmlText is an element with nothing but text: what is nested, one parser leaves out and another joins.
-type xmlText struct {
-	Text   string       `xml:",chardata"`
-	Nested []xmlElement `xml:",any"`
-}
-
-type xmlElement struct{ XMLName xml.Name }
-
 // listed reads the body of DeleteObjects and returns the objects it names, each of which the requester may delete.
 func (x *exchange) listed(body []byte) (objects []origin.Object, err error) {
-	var list deleteList
-	d := xml.NewDecoder(bytes.NewReader(body))
-	if err := d.Decode(&list); err != nil || len(list.Unknown) > 0 {
+	keys, ok := deletedKeys(body, x.r.Header["Content-Type"])
+	if !ok {
 		return nil, errMalformedXML
 	}
-	if _, err := d.Token(); err != io.EOF && len(bytes.TrimSpace(body[d.InputOffset():])) > 0 {
-		return nil, errMalformedXML // a second document
-	}
-	if len(list.Objects) == 0 || len(list.Objects) > maxDeleteKeys {
-		return nil, errMalformedXML
-	}
-	for _, o := range list.Objects {
-		if len(o.Keys) != 1 || len(o.Keys[0].Nested) > 0 || len(o.Unknown) > 0 {
-			return nil, errMalformedXML
-		}
-		object := origin.Object{Bucket: x.object.Bucket, Key: o.Keys[0].Text}
+	for _, key := range keys {
+		object := origin.Object{Bucket: x.object.Bucket, Key: key}
 		if !x.who.grant.onObject(x.op.right, &object) {
 			return nil, errAccessDenied
 		}

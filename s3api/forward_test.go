@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ashlar-s3/ashlar/origin"
@@ -138,10 +139,11 @@ func TestSlowCompletion(t *testing.T) {
 	const pieces = 4
 	pr, pw := io.Pipe()
 	f := &fakeReader{}
+	var told atomic.Int32
 	h := newHandler(t, Config{Gateway: f, Auth: writable(), Forward: forwardFunc(
 		func(_ context.Context, r *http.Request, _, _ string) (*http.Response, error) {
 			return &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: -1, Body: pr}, nil
-		})})
+		}), Wrote: func([]origin.Object, bool) { told.Add(1) }})
 	s := serve(t, h)
 	resp, err := s.Client().Post(s.URL+"/bucket/k?uploadId=u", "", strings.NewReader("<x/>"))
 	if err != nil {
@@ -160,6 +162,9 @@ func TestSlowCompletion(t *testing.T) {
 		}
 		if count() == before {
 			t.Errorf("piece %d was sent with nothing forgotten since the one before", i)
+		}
+		if told.Load() != 0 {
+			t.Errorf("nodes were told before the write had taken effect, at piece %d", i)
 		}
 	}
 	before := count()
@@ -327,6 +332,62 @@ func TestUncertainRefusals(t *testing.T) {
 		ask(h, "DELETE /bucket/k", "")
 		if got := len(f.keys()) > 0; got != forgets {
 			t.Errorf("%d: forgotten %v", status, got)
+		}
+	}
+}
+
+// Wrote hears of everything that may have changed objects, whatever came of it, after the engine and before the client;
+// not of what was refused for certain.
+func TestWrote(t *testing.T) {
+	for _, c := range []struct {
+		line, body string
+		status     int
+		err        error
+		wrote      string
+	}{
+		{"PUT /bucket/k", "x", 200, nil, "k stored"},
+		{"POST /bucket/k?uploadId=u", "<CompleteMultipartUpload/>", 200, nil, "k stored"},
+		{"PUT /bucket/k?tagging", "<Tagging/>", 200, nil, "k"},
+		{"DELETE /bucket/k", "", 204, nil, "k"},
+		{"POST /bucket?delete", "<Delete><Object><Key>a</Key></Object><Object><Key>b</Key></Object></Delete>", 200, nil, "a b"},
+		{"PUT /bucket/k", "x", 500, nil, "k"},
+		{"PUT /bucket/k", "x", 412, nil, "k"},
+		{"PUT /bucket/k", "x", 0, origin.ErrTimeout, "k"},
+		{"PUT /bucket/k", "x", 403, nil, ""},
+		{"GET /bucket?list-type=2", "", 200, nil, ""},
+	} {
+		for _, length := range []int64{0, -1} {
+			engine := &fakeReader{}
+			var wrote []string
+			var w *httptest.ResponseRecorder
+			h := newHandler(t, Config{Gateway: engine, Auth: writable(), Wrote: func(objects []origin.Object, stored bool) {
+				for _, o := range objects {
+					wrote = append(wrote, o.Key)
+				}
+				if stored {
+					wrote = append(wrote, "stored")
+				}
+				if len(engine.gone) == 0 {
+					t.Errorf("%s %d: told before the engine", c.line, c.status)
+				}
+				if length == 0 && w.Body.Len() > 0 {
+					t.Errorf("%s %d: told after the client", c.line, c.status)
+				}
+			}, Forward: forwardAs(func() (*http.Response, error) {
+				if c.err != nil {
+					return nil, c.err
+				}
+				a := answer(c.status, "")
+				a.ContentLength = length
+				return a, nil
+			})})
+			method, target, _ := strings.Cut(c.line, " ")
+			r := httptest.NewRequest(method, target, strings.NewReader(c.body))
+			w = httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if got := strings.Join(wrote, " "); got != c.wrote {
+				t.Errorf("%s, answered by %d %v: told of %q, want %q", c.line, c.status, c.err, got, c.wrote)
+			}
 		}
 	}
 }

@@ -2,16 +2,10 @@ package s3api
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
-	"os"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,7 +13,6 @@ import (
 
 	"github.com/ashlar-s3/ashlar/gateway"
 	"github.com/ashlar-s3/ashlar/origin"
-	"github.com/ashlar-s3/ashlar/s3api/sigv4"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -56,6 +49,13 @@ type Config struct {
 	// OriginTLS says that the connection to the origin is encrypted. Where it is not, requests that carry the client's
 	// own encryption keys (SSE-C) are refused.
 	OriginTLS bool
+	// RefuseRouted: this is a gateway. What is meant for a node of a cluster is answered by 508.
+	RefuseRouted bool
+	// Snapshot, of a gateway, names the nodes that it reads from, for answers to reads.
+	Snapshot func() string
+	// Wrote, if set, is called when a write may have changed objects, all of one bucket, and before its answer goes out where
+	// that is short; stored says that they were stored, as opposed to deleted. The answer waits for it.
+	Wrote func(objects []origin.Object, stored bool)
 	// Ready answers GET /-/ready: 200 or 503. nil is always ready.
 	Ready func() bool
 
@@ -75,13 +75,18 @@ type Handler struct {
 	auth      atomic.Pointer[authority] // replaced as a whole by SetAuth
 	limits    Limits
 	inFlight  atomic.Int64 // requests being served
+	forwards  atomic.Int64 // of them, those being forwarded
 	instance  string       // as it stands in Via
 	originTLS bool
 	ready     func() bool
 	accessLog bool
+	snapshot  func() string // nil where there is none
+	wrote     func(objects []origin.Object, stored bool)
 	metrics   *metrics
 	logger    *slog.Logger
 	purger    purger // nil where the engine is none
+
+	refuseRouted bool
 
 	checksums  []checksum
 	cacheNames cacheNames
@@ -102,7 +107,7 @@ func New(c Config) (*Handler, error) {
 		return nil, fmt.Errorf("s3api: %w", err)
 	}
 	table := newTable()
-	m, err := newMetrics(c.Registerer, table)
+	m, err := newMetrics(c.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("s3api: %w", err)
 	}
@@ -118,6 +123,10 @@ func New(c Config) (*Handler, error) {
 		accessLog: c.AccessLog,
 		metrics:   m,
 		logger:    c.Logger,
+		snapshot:  c.Snapshot,
+		wrote:     c.Wrote,
+
+		refuseRouted: c.RefuseRouted,
 
 		checksums:  newChecksums(),
 		cacheNames: newCacheNames(),
@@ -128,7 +137,7 @@ func New(c Config) (*Handler, error) {
 		h.limits.MinRate = defaultMinRate
 	}
 	if c.InstanceID != "" {
-		h.instance = "ashlar-" + c.InstanceID
+		h.instance = viaPrefix + c.InstanceID
 	}
 	if h.ready == nil {
 		h.ready = func() bool { return true }
@@ -142,13 +151,20 @@ func New(c Config) (*Handler, error) {
 
 // ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if len(r.TransferEncoding) > 0 {
+		// The request may have had a Content-Length too, which net/http doesn't tell. Something in front of us may have
+		// gone by that, and what it takes for the next request is part of this one, or the reverse (RFC 9112 section
+		// 6.1).
+		w.Header()["Connection"] = []string{"close"}
+	}
 	if h.serveProbe(w, r) {
 		return
 	}
-	x := &exchange{h: h, w: w, rc: http.NewResponseController(w), r: r, start: time.Now(), op: &invalidOperation,
+	x := exchanges.Get().(*exchange)
+	*x = exchange{h: h, w: w, rc: *http.NewResponseController(w), r: r, start: time.Now(), op: &invalidOperation,
 		pace: newPace(h.limits.MinRate)}
 	if r.Body != nil && r.Body != http.NoBody {
-		x.body = newPacedBody(r.Body, x.rc, h.limits.MinRate)
+		x.body = newPacedBody(r.Body, &x.rc, h.limits.MinRate)
 		// In a copy: net/http looks at the type of the body in its own, to tell whether the client is still to be asked for it.
 		x.r = r.WithContext(r.Context())
 		x.r.Body = x.body
@@ -161,6 +177,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := h.serve(x); err != nil {
+		x.err = err
 		x.fail(err)
 	}
 }
@@ -188,8 +205,13 @@ func (h *Handler) admit(r *http.Request, n int64) *Error {
 // shed answers a request that isn't served. Where it has a body, the connection goes too: that is cheaper than reading
 // what nobody wants.
 func (x *exchange) shed(e *Error) {
+	x.err = e
+	if e == errSlowDown {
+		x.set(errorHeader, "node")
+	}
 	if x.body != nil {
 		x.set("Connection", "close")
+		x.body.hurry()
 	}
 	x.writeError(e)
 }
@@ -209,11 +231,13 @@ func (h *Handler) SetAuth(a Auth) error {
 
 // serve is the path of one request. An error means that it is to be answered as an error, unless headers are out.
 func (h *Handler) serve(x *exchange) error {
-	if h.looped(x.r) {
+	via, ok := h.path(x.r)
+	if !ok {
 		return errLoop
 	}
-	if h.ownEndpoint(x.r) {
-		return h.invalidate(x)
+	x.via = via
+	if endpoint := h.ownEndpoint(x.r); endpoint != nil {
+		return endpoint(x)
 	}
 
 	// What is asked for, of what. The raw target is authoritative: nothing has been cleaned.
@@ -230,18 +254,22 @@ func (h *Handler) serve(x *exchange) error {
 		return errMethod
 	}
 	x.op = op
-	switch {
-	case op.form:
+	if op.form {
 		return errPostForm
-	case x.amz.badSource:
-		return errCopySource
 	}
 
 	// By whom, and whether they may. Before anything about the object is known, let alone revealed.
-	if x.who, err = h.auth.Load().identify(x.r); err != nil {
-		return err
+	if x.who, err = h.auth.Load().identify(x.r); err == nil {
+		x.judgeVendorHeaders()
+		err = x.authorize()
 	}
-	if err := x.authorize(); err != nil {
+	if err == nil {
+		err = x.hear()
+	}
+	if err != nil {
+		if x.body != nil && x.who.accessKey == "" {
+			x.body.hurry() // of a stranger
+		}
 		return err
 	}
 
@@ -257,6 +285,10 @@ func (h *Handler) serve(x *exchange) error {
 		}
 		if ok {
 			return x.serveObject(read)
+		}
+		x.bypasses(x.forwardedFor(read))
+		if x.heard.onlyIfCached {
+			return errNotCached
 		}
 	}
 	return x.forward()
@@ -276,7 +308,7 @@ func (x *exchange) preflight() bool {
 func (x *exchange) forwardPreflight() error {
 	x.op = x.h.table.classify(http.MethodOptions, x.object.level(), nil, &x.amz)
 	r := x.r.Clone(x.r.Context())
-	r.URL.RawQuery = ""
+	x.rawQuery = ""
 	r.Header = make(http.Header)
 	for _, name := range [...]string{"Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers",
 		"User-Agent"} {
@@ -315,218 +347,12 @@ func (h *Handler) serveProbe(w http.ResponseWriter, r *http.Request) bool {
 	// no deadlines.
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Now().Add(patience))
-	if r.Body != nil && r.Body != http.NoBody { // net/http reads the rest of a body before it answers
-		_ = rc.SetReadDeadline(time.Now().Add(patience))
+	if r.Body != nil && r.Body != http.NoBody { // net/http reads on for a while, after the answer where that is the last
+		w.Header()["Connection"] = []string{"close"}
+		_ = rc.SetReadDeadline(time.Now().Add(unwantedPatience))
 	}
 	w.Header()["Cache-Control"] = []string{"no-store"}
 	w.Header()["Content-Length"] = []string{"0"}
 	w.WriteHeader(status)
 	return true
 }
-
-// looped says whether a request has been here before. Each hop writes "1.1 ashlar-<id>" (RFC 9110 section 7.6.3).
-func (h *Handler) looped(r *http.Request) bool {
-	if h.instance == "" {
-		return false
-	}
-	for _, line := range r.Header["Via"] {
-		for hop := range strings.SplitSeq(line, ",") {
-			if f := strings.Fields(hop); len(f) >= 2 && f[1] == h.instance {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// exchange is one request and its answer. It belongs to the goroutine of the request.
-type exchange struct {
-	h     *Handler
-	w     http.ResponseWriter
-	rc    *http.ResponseController
-	r     *http.Request
-	start time.Time
-
-	object address
-	query  sigv4.Query
-	amz    amz
-	op     *operation // never nil
-	who    identity
-	body   *pacedBody // of the request, nil for none
-	pace   pace       // of the client taking the answer
-
-	id, hostID string // x-amz-request-id and x-amz-id-2, "" until identify
-	cache      string // X-Ashlar-Cache, "" where it does not apply
-	status     int    // of the answer, 0 until headers are out
-	written    int64  // bytes of the body so far
-
-	// Values of headers of the answer: each needs a slice, and they are parts of one.
-	values []string
-	room   [20]string
-}
-
-// statusClientGone stands in logs and metrics for a request whose client left before it was answered. It is never sent.
-const statusClientGone = 499
-
-// resolve finds out which object, bucket or service the raw target names.
-func (x *exchange) resolve() (sigv4.Query, error) {
-	rawPath, rawQuery, ok := sigv4.SplitTarget(x.r.RequestURI)
-	if !ok {
-		return nil, errInvalidURI
-	}
-	var err error
-	if x.object, err = x.h.hosts.resolve(x.r.Host, rawPath); err != nil {
-		return nil, err
-	}
-	if rawQuery == "" {
-		return nil, nil
-	}
-	q, err := sigv4.ParseQuery(rawQuery)
-	if err != nil {
-		return nil, errInvalidURI
-	}
-	if x.object.level() == atObject {
-		x.object.VersionID, _ = q.Get("versionId")
-	}
-	return q, nil
-}
-
-// identify makes sure that the answer carries request ids: those that are in the headers already, or fresh ones.
-func (x *exchange) identify() {
-	// From here on bytes may go out, by Flush too, and a client that takes none must not hold the request for ever.
-	x.extend(0)
-	if x.body != nil {
-		x.body.bound()
-	}
-	if x.id != "" {
-		return
-	}
-	h := x.w.Header()
-	if v := h["X-Amz-Request-Id"]; len(v) > 0 && v[0] != "" {
-		x.id = v[0]
-		if v := h["X-Amz-Id-2"]; len(v) > 0 {
-			x.hostID = v[0]
-		}
-		return
-	}
-	// One random number is both: 16 hex digits, and a longer form as S3 has it.
-	var raw [24]byte
-	for i := 0; i < len(raw); i += 8 {
-		binary.BigEndian.PutUint64(raw[i:], rand.Uint64())
-	}
-	const upper = "0123456789ABCDEF"
-	var id [16]byte
-	for i, b := range raw[:8] {
-		id[2*i], id[2*i+1] = upper[b>>4], upper[b&15]
-	}
-	x.id, x.hostID = string(id[:]), base64.StdEncoding.EncodeToString(raw[:])
-	x.set("X-Amz-Request-Id", x.id)
-	x.set("X-Amz-Id-2", x.hostID)
-}
-
-// set sets a header of the answer. name is canonical.
-func (x *exchange) set(name, value string) {
-	if x.values == nil {
-		x.values = x.room[:0]
-	}
-	x.values = append(x.values, value)
-	n := len(x.values)
-	x.w.Header()[name] = x.values[n-1 : n : n]
-}
-
-// begin sends the status and the headers set so far. length is that of the body, or -1 where it isn't said.
-func (x *exchange) begin(status int, length int64) {
-	x.identify()
-	if length >= 0 {
-		x.set("Content-Length", formatInt(length))
-	} else {
-		delete(x.w.Header(), "Content-Length")
-	}
-	if x.cache != "" {
-		x.set("X-Ashlar-Cache", x.cache)
-	}
-	x.status = status
-	x.w.WriteHeader(status)
-}
-
-// extend gives the client the time that it has for the next n bytes, and returns when that began. Who takes them more
-// slowly is cut off, so that it doesn't hold blocks for ever.
-func (x *exchange) extend(n int) time.Time {
-	now := time.Now()
-	// An error here means that the transport knows no deadlines, as in tests of handlers.
-	_ = x.rc.SetWriteDeadline(now.Add(x.pace.allow(n)))
-	return now
-}
-
-// Write sends a piece of the body.
-func (x *exchange) Write(p []byte) (int, error) {
-	begin := x.extend(len(p))
-	n, err := x.w.Write(p)
-	x.pace.passed(n, time.Since(begin))
-	x.written += int64(n)
-	return n, err
-}
-
-// finishBody ends a body of one piece.
-func (x *exchange) finishBody(_ int, err error) {
-	if err != nil {
-		x.abort(err)
-	}
-}
-
-// abort cuts the connection (HTTP/1.1) or the stream (HTTP/2), so that a short answer never looks complete.
-func (x *exchange) abort(err error) {
-	cause := "client"
-	if x.r.Context().Err() == nil && (errors.Is(err, gateway.ErrInterrupted) || errors.Is(err, errAnswerBroken)) {
-		cause = "origin"
-		x.warn("answer cut short", err)
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		x.h.metrics.shed[shedSlowDownload].Inc()
-	}
-	x.h.metrics.aborted[cause].Inc()
-	panic(http.ErrAbortHandler)
-}
-
-// end accounts for a request, and answers for a panic.
-func (x *exchange) end() {
-	p := recover()
-	if p != nil && p != http.ErrAbortHandler {
-		x.h.logger.LogAttrs(context.WithoutCancel(x.r.Context()), slog.LevelError, "panic while serving a request",
-			slog.String("operation", x.op.name), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-		if x.status == 0 {
-			clear(x.w.Header())
-			p = x.answerPanic()
-		} else {
-			p = http.ErrAbortHandler
-		}
-	}
-	x.h.inFlight.Add(-1)
-	x.h.metrics.observe(x)
-	x.extend(0) // net/http writes what it has buffered once the handler is done
-	if x.body != nil {
-		x.body.end()
-	}
-	if x.h.accessLog {
-		x.logAccess()
-	}
-	if p != nil {
-		panic(http.ErrAbortHandler)
-	}
-}
-
-// answerPanic says 500 where nothing has been said, and returns what is left to panic with.
-func (x *exchange) answerPanic() (left any) {
-	defer func() { left = recover() }()
-	x.writeError(errInternal)
-	return nil
-}
-
-// warn logs what the client is not told.
-func (x *exchange) warn(message string, err error) {
-	x.h.logger.LogAttrs(x.r.Context(), slog.LevelWarn, message,
-		slog.String("operation", x.op.name), slog.String("bucket", x.object.Bucket), slog.String("key", x.object.Key),
-		slog.String("request_id", x.id), slog.String("error", logText(err)))
-}
-
-var _ io.Writer = (*exchange)(nil)

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/ashlar-s3/ashlar/gateway"
 	"github.com/ashlar-s3/ashlar/origin"
+	"github.com/ashlar-s3/ashlar/origin/origintest"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,12 +59,28 @@ func TestLoopIsRefused(t *testing.T) {
 		"1.1 ashlar-1": 508, "1.1 ashlar-10": 200, "1.1 ashlar-2, 1.1 ashlar-1": 508,
 		"1.1 ashlar-2,1.0 ashlar-1 (cached)": 508,
 		"ashlar-1":                           200, "1.1 varnish": 200,
+		strings.Repeat("1.1 ashlar-2, ", maxHops):   200,
+		strings.Repeat("1.1 ashlar-2, ", maxHops+1): 508,
 	} {
 		if r := ask(h, "HEAD /bucket/k", "", "Via", via); r.StatusCode != status {
 			t.Errorf("Via %q: %d, want %d", via, r.StatusCode, status)
 		}
 	}
 	want(t, ask(h, "GET /bucket/k", "", "Via", "1.1 ashlar-1"), 508, "LoopDetected")
+}
+
+// What a read came by goes on to the engine: names of our own only.
+func TestPathOfAReadIsHandedOn(t *testing.T) {
+	var got []string
+	f := &fakeReader{open: func(r gateway.Request) (*gateway.Object, error) {
+		got = r.Via
+		return nil, &origin.Error{Status: 404}
+	}}
+	ask(newHandler(t, Config{InstanceID: "1", Gateway: f}), "GET /bucket/k", "", "Via", "1.1 ashlar-2, 1.0 varnish",
+		"Via", "1.1 ashlar-3 (x),, 1.1 ashlar-"+strings.Repeat("x", 99))
+	if want := []string{"ashlar-2", "ashlar-3"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
 
 // The document of an error is well-formed whatever the key, and its ids are those of the headers.
@@ -352,14 +370,21 @@ func TestClientGoneBeforeTheAnswer(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	h := newHandler(t, Config{Gateway: testReader(t, nil), Registerer: reg})
-	if n, err := testutil.GatherAndCount(reg, "ashlar_requests_total"); err != nil || n < 100 {
+	if n, err := testutil.GatherAndCount(reg, "ashlar_requests_total"); err != nil || n < 50 || n > 100 {
 		t.Errorf("%d series before the first request, %v", n, err)
+	}
+	for name := range commonStatuses {
+		if name != invalidOperation.name && !slices.ContainsFunc(h.table.all, func(o *operation) bool { return o.name == name }) {
+			t.Errorf("there is no operation %s", name)
+		}
 	}
 	want(t, ask(h, "GET /bucket/k", ""), 200, "")
 	want(t, ask(h, "GET /bucket/k", "", "Range", "bytes=0-9"), 206, "")
 	want(t, ask(h, "GET /Bucket/k", ""), 400, "")
+	want(t, ask(h, "GET /bucket?acl", ""), 403, "") // a series that there was not
 	for labels, n := range map[[2]string]float64{
 		{"GetObject", "200"}: 1, {"GetObject", "206"}: 1, {"Invalid", "400"}: 1, {"GetObject", "404"}: 0,
+		{"GetBucketAcl", "403"}: 1,
 	} {
 		if got := testutil.ToFloat64(h.metrics.requests.WithLabelValues(labels[0], labels[1])); got != n {
 			t.Errorf("%v: %v, want %v", labels, got, n)
@@ -373,6 +398,56 @@ func TestMetrics(t *testing.T) {
 	}
 	if _, err := New(Config{Gateway: &fakeReader{}, Forward: unexpectedForward(t), Registerer: reg}); err == nil {
 		t.Error("registered twice without an error")
+	}
+}
+
+// Reads that go past the cache are counted by why they do, and told at level debug; those from blocks, and what is no
+// read, are not.
+func TestBypassedReads(t *testing.T) {
+	reg, log := prometheus.NewRegistry(), new(accessLog)
+	config := Config{Registerer: reg, Logger: slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Gateway: testReader(t, nil), Forward: forwardAs(func() (*http.Response, error) { return answer(200, "x"), nil })}
+	h := newHandler(t, config)
+	for _, c := range []struct {
+		target string
+		header []string
+		why    bypass
+	}{
+		{"GET /bucket/k", nil, ""},
+		{"GET /bucket/k", []string{"Range", "bytes=1-2"}, ""},
+		{"GET /bucket/k?acl", nil, ""},
+		{"GET /bucket?list-type=2", nil, ""},
+		{"GET /bucket/k", []string{"Origin", "https://example.com"}, bypassOrigin},
+		{"HEAD /bucket/k", []string{"X-Amz-Expected-Bucket-Owner", "1"}, bypassHeader},
+		{"GET /bucket/k?partNumber=1", nil, bypassParameter},
+		{"GET /bucket/k?versionId=a&versionId=b", nil, bypassParameter},
+		{"GET /bucket/k", []string{"If-None-Match", `"a", "b"`}, bypassConditions},
+	} {
+		before := make(map[bypass]float64)
+		for why, counter := range h.metrics.bypassed {
+			before[why] = testutil.ToFloat64(counter)
+		}
+		ask(h, c.target, "", c.header...)
+		for why, counter := range h.metrics.bypassed {
+			want := before[why]
+			if why == c.why {
+				want++
+			}
+			if got := testutil.ToFloat64(counter); got != want {
+				t.Errorf("%s %v: %s %v, want %v", c.target, c.header, why, got, want)
+			}
+		}
+	}
+	if n := strings.Count(log.lines.String(), `"msg":"read bypasses the cache"`); n != 5 {
+		t.Errorf("%d lines:\n%s", n, log.lines.String())
+	}
+
+	config.Registerer = nil
+	config.Gateway = testReader(t, func(_ *gateway.Policy, o *origintest.Object) { o.ETag = `W/"weak"` })
+	h = newHandler(t, config)
+	want(t, ask(h, "GET /bucket/k", ""), 200, "")
+	if n := testutil.ToFloat64(h.metrics.bypassed[bypassETag]); n != 1 {
+		t.Errorf("without a strong ETag: %v", n)
 	}
 }
 

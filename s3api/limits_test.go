@@ -9,10 +9,13 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/ashlar-s3/ashlar/gateway"
+	"github.com/ashlar-s3/ashlar/origin"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
@@ -44,11 +47,70 @@ func statusOf(in *bufio.Reader, method string) (int, string) {
 
 func (m *metrics) count(r shedReason) float64 { return testutil.ToFloat64(m.shed[r]) }
 
+// heldReader holds reads of the key "held", which is nothing.
+type heldReader struct {
+	Reader
+	began chan<- struct{}
+	until <-chan struct{}
+}
+
+func (h heldReader) Open(ctx context.Context, r gateway.Request) (*gateway.Object, error) {
+	if r.Object.Key != "held" {
+		return h.Reader.Open(ctx, r)
+	}
+	h.began <- struct{}{}
+	<-h.until
+	return nil, &origin.Error{Status: 404}
+}
+
+// Half of Limits.Requests may be forwarded ones: what an origin that hangs holds up leaves room for hits. Those beyond
+// are turned away, with their bodies unread, and a place that is free again is given away.
+func TestTooManyForwards(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	h := newHandler(t, Config{Gateway: testReader(t, nil), Auth: writable(), Limits: Limits{Requests: 5},
+		Forward: forwardAs(func() (*http.Response, error) {
+			began <- struct{}{}
+			<-release
+			return answer(200, "ok"), nil
+		})})
+	want(t, ask(h, "GET /bucket/k", ""), 200, "") // and it is cached from now on
+	done := make(chan int, 3)
+	for _, line := range []string{"GET /bucket", "PUT /bucket/k", "DELETE /bucket/k"} {
+		go func() { done <- ask(h, line, "").StatusCode }()
+		<-began
+	}
+	for _, line := range []string{"GET /bucket", "PUT /bucket/k", "GET /bucket/k?partNumber=1"} {
+		r := ask(h, line, "")
+		want(t, r, 503, "SlowDown")
+		if r.Header.Get("Retry-After") == "" || r.Header.Get("Connection") != "" {
+			t.Errorf("%s: %v", line, r.Header)
+		}
+	}
+	r := ask(h, "PUT /bucket/k", "body")
+	want(t, r, 503, "SlowDown")
+	if r.Header.Get("Connection") != "close" {
+		t.Errorf("%v", r.Header)
+	}
+	want(t, ask(h, "GET /bucket/k", ""), 200, "")
+	if n := h.metrics.count(shedForwards); n != 4 {
+		t.Errorf("counted %v", n)
+	}
+	close(release)
+	for range 3 {
+		if status := <-done; status != 200 {
+			t.Errorf("a request that was let in: %d", status)
+		}
+	}
+	if n := h.forwards.Load(); n != 0 {
+		t.Errorf("%d forwarded at the end", n)
+	}
+}
+
 // Beyond Limits.Requests, requests are turned away before anything is asked of anybody: reads that would be hits, too.
 // Health checks are answered all the same, and a place that is free again is given away.
 func TestTooManyRequests(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
-	f := testReader(t, nil)
+	f := heldReader{testReader(t, nil), began, release}
 	h := newHandler(t, Config{Gateway: f, Limits: Limits{Requests: 2}, Forward: forwardAs(func() (*http.Response, error) {
 		began <- struct{}{}
 		<-release
@@ -56,8 +118,8 @@ func TestTooManyRequests(t *testing.T) {
 	})})
 	want(t, ask(h, "GET /bucket/k", ""), 200, "") // and it is cached from now on
 	done := make(chan int, 2)
-	for range 2 {
-		go func() { done <- ask(h, "GET /bucket", "").StatusCode }()
+	for _, line := range []string{"GET /bucket", "GET /bucket/held"} {
+		go func() { done <- ask(h, line, "").StatusCode }()
 		<-began
 	}
 	// Not even a look at the signature: no key is needed to be told.
@@ -83,10 +145,8 @@ func TestTooManyRequests(t *testing.T) {
 		t.Errorf("counted %v", n)
 	}
 	close(release)
-	for range 2 {
-		if status := <-done; status != 200 {
-			t.Errorf("a request that was let in: %d", status)
-		}
+	if a, b := <-done, <-done; a+b != 200+404 {
+		t.Errorf("requests that were let in: %d, %d", a, b)
 	}
 	if err := h.SetAuth(Auth{}); err != nil {
 		t.Fatal(err)
@@ -227,7 +287,7 @@ func TestDeadlinesEndWithTheirRequest(t *testing.T) {
 				select {
 				case <-ctx.Done():
 					return nil, fmt.Errorf("the client is taken for gone: %w", ctx.Err())
-				case <-time.After(10 * patience): // far beyond the deadline of the last Read
+				case <-time.After(3 * patience): // far beyond the deadline of the last Read
 				}
 				return resp, err
 			})})
@@ -357,6 +417,63 @@ func TestClientThatTakesNothing(t *testing.T) {
 				}
 				if took := time.Since(begin); took > 2*patience {
 					t.Errorf("cut off after %v", took)
+				}
+			})
+		})
+	}
+}
+
+// Whoever is not known, or asks for nothing that takes one, is soon answered and cut off when he announces a body and
+// sends none: connections, and the goroutine of each, are for clients.
+func TestAnnouncedBodiesOfStrangers(t *testing.T) {
+	const conns = 100
+	for name, c := range map[string]struct {
+		request string
+		length  int
+		status  int
+		limits  Limits
+	}{
+		"no signature":        {"PUT /bucket/k", 4, 403, Limits{}},
+		"no signature, large": {"PUT /bucket/k", 1 << 30, 403, Limits{}},
+		"bad signature":       {"PUT /bucket/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=x", 4, 400, Limits{}},
+		"not allowed":         {"PUT /public/k", 4, 403, Limits{}},
+		"shed":                {"PUT /bucket/k", 4, 400, Limits{Headers: 1}},
+		"health":              {"GET /-/health", 4, 200, Limits{}},
+		"ready":               {"GET /-/ready", 4, 200, Limits{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				auth := staticAuth()
+				auth.AnonymousBuckets = []string{"public"}
+				l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
+				var open atomic.Int64
+				server := &http.Server{Handler: newHandler(t, Config{Auth: auth, Limits: c.limits}),
+					ConnState: func(_ net.Conn, s http.ConnState) {
+						switch s {
+						case http.StateNew:
+							open.Add(1)
+						case http.StateClosed:
+							open.Add(-1)
+						}
+					}}
+				go server.Serve(l)
+				defer server.Close()
+				begin := time.Now()
+				for range conns {
+					client, conn := net.Pipe()
+					defer client.Close()
+					l.conns <- conn
+					go func() {
+						fmt.Fprintf(client, "%s HTTP/1.1\r\nHost: gw\r\nX-A: b\r\nContent-Length: %d\r\n\r\n", c.request, c.length)
+						code, body := statusOf(bufio.NewReader(client), "PUT")
+						if took := time.Since(begin); code != c.status || took > unwantedPatience {
+							t.Errorf("%d %s after %v", code, body, took)
+						}
+					}()
+				}
+				time.Sleep(unwantedPatience + time.Second) // the last one is net/http's, lest answers be lost
+				if n := open.Load(); n != 0 {
+					t.Errorf("%d connections are still open", n)
 				}
 			})
 		})

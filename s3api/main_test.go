@@ -62,16 +62,16 @@ func (f *fakeReader) keys() []string {
 	return keys
 }
 
-// newEngine returns a read engine over o. Its blocks are of 64 KiB, info is good for a minute.
+// newEngine returns a read engine over o. Its blocks are of 64 KiB, 256 KiB at most, info is good for a minute.
 func newEngine(t testing.TB, o origin.Origin, change func(*gateway.Policy)) *gateway.Gateway {
 	t.Helper()
-	mem, err := memory.New(memory.Config{Limit: 16 << 20, MaxBlock: 64 << 10})
+	mem, err := memory.New(memory.Config{Limit: 16 << 20, MaxBlock: 256 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(mem.Close)
 	policy := &gateway.Policy{BlockSize: 64 << 10, FetchWindow: 4, ReadWindow: 4, TTL: time.Minute,
-		FirstByte: time.Minute, Attempt: time.Minute}
+		Fetch: gateway.Fetch{FirstByte: time.Minute, Attempt: time.Minute}}
 	if change != nil {
 		change(policy)
 	}

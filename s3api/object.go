@@ -105,16 +105,30 @@ func validVersionID(s string) bool {
 // serveObject answers a read from blocks.
 func (x *exchange) serveObject(p plainRead) error {
 	head := x.r.Method == http.MethodHead
-	request := gateway.Request{Object: x.object.Object, Range: p.rng, InfoOnly: head, WantChecksums: x.amz.checksums}
-	if !p.conditions.none() {
-		request.Check = func(info *origin.Info) (gateway.Range, error) { return p.conditions.check(info, p.rng) }
+	tuning, err := x.tuning()
+	if err != nil {
+		return err
 	}
-	o, err := x.h.gateway.Open(x.r.Context(), request)
+	request := gateway.Request{Object: x.object.Object, Range: p.rng, InfoOnly: head, WantChecksums: x.amz.checksums,
+		Via: x.via, Client: x.client(), Tune: tuning, Routed: x.heard.routed || x.heard.onlyIfCached,
+		NoCache: x.heard.noCache, OnlyIfCached: x.heard.onlyIfCached}
+	if !p.conditions.none() {
+		request.Check = p.check()
+	}
+	ctx, cancel := x.context()
+	defer cancel()
+	o, err := x.h.gateway.Open(ctx, request)
 	if err != nil {
 		return err
 	}
 	defer o.Close()
 
+	if o.Status == gateway.Bypass {
+		x.bypasses(bypassETag)
+	}
+	if !head {
+		x.gather(o.Length, len(p.overrides) == 0)
+	}
 	x.describe(o)
 	if x.amz.checksums && !o.Partial {
 		// Never with a part: clients compare any checksum they see with the bytes they got.
@@ -126,18 +140,25 @@ func (x *exchange) serveObject(p plainRead) error {
 	status := http.StatusOK
 	if o.Partial {
 		status = http.StatusPartialContent
-		x.set("Content-Range", contentRange(o.Offset, o.Length, o.Info.Size))
+		x.setContentRange(o.Offset, o.Length, o.Info.Size)
 	}
 	x.cache = x.h.cacheNames[o.Status][o.Source]
 	x.begin(status, o.Length)
 	if head {
+		x.served = true
 		return nil
 	}
-	n, err := o.WriteTo(x)
+	n, err := x.send(o)
 	if err == nil && n != o.Length {
 		err = gateway.ErrInterrupted
 	}
+	x.served = err == nil
 	return err // fail cuts the connection: headers are out
+}
+
+// check returns what decides p's conditions.
+func (p plainRead) check() func(*origin.Info) (gateway.Range, error) {
+	return func(info *origin.Info) (gateway.Range, error) { return p.conditions.check(info, p.rng) }
 }
 
 // describe sets the headers that are the version's own.
@@ -154,6 +175,12 @@ func (x *exchange) describe(o *gateway.Object) {
 		x.set("X-Amz-Version-Id", info.VersionID)
 	}
 	x.set("Age", formatInt(int64(o.Age/time.Second)))
+	if x.heard.peer && o.BlockSize() > 0 {
+		x.set(blockSizeHeader, formatInt(o.BlockSize()))
+	}
+	if x.h.snapshot != nil {
+		x.set(snapshotHeader, x.h.snapshot())
+	}
 }
 
 // describeVersion sets the validators.
@@ -169,20 +196,21 @@ func (x *exchange) describeVersion(info *origin.Info) {
 // setAll sets headers that are sorted by name.
 func (x *exchange) setAll(lines []origin.Header) {
 	for i, l := range lines {
-		name := wireName(l.Name)
-		if i > 0 && lines[i-1].Name == l.Name {
-			h := x.w.Header()
+		if i == 0 || lines[i-1].Name != l.Name {
+			x.set(l.Name, l.Value)
+		} else if !x.line(l.Name, l.Value) {
+			h, name := x.w.Header(), wireName(l.Name)
 			h[name] = append(h[name], l.Value)
-			continue
 		}
-		x.set(name, l.Value)
 	}
 }
+
+const metaPrefix = "X-Amz-Meta-"
 
 // wireName is a canonical name as it is sent: user metadata in lower case, as S3 does, since clients (boto3) take its
 // names as they come.
 func wireName(name string) string {
-	if strings.HasPrefix(name, "X-Amz-Meta-") {
+	if strings.HasPrefix(name, metaPrefix) {
 		return strings.ToLower(name)
 	}
 	return name
@@ -214,17 +242,33 @@ func newCacheNames() (names cacheNames) {
 	return names
 }
 
+// cacheNegative is X-Ashlar-Cache of a 404 that is remembered.
+const cacheNegative = "negative"
+
+// cacheStale is X-Ashlar-Cache of an answer without an object, such as a 304, that goes by stale info.
+const cacheStale = "stale"
+
 // cacheForwarded is X-Ashlar-Cache of what is not an object read.
 const cacheForwarded = "bypass; origin"
 
-func contentRange(offset, length, size int64) string {
-	b := make([]byte, 0, 64)
+// setContentRange sets Content-Range.
+func (x *exchange) setContentRange(offset, length, size int64) {
+	if !x.apart {
+		x.set("Content-Range", string(appendContentRange(nil, offset, length, size)))
+		return
+	}
+	l := append(x.head.lines, "Content-Range: "...)
+	x.head.lines = append(appendContentRange(l, offset, length, size), "\r\n"...)
+}
+
+// appendContentRange appends the value of Content-Range (RFC 9110 section 14.4) of length > 0 bytes to b.
+func appendContentRange(b []byte, offset, length, size int64) []byte {
 	b = append(b, "bytes "...)
 	b = strconv.AppendInt(b, offset, 10)
 	b = append(b, '-')
 	b = strconv.AppendInt(b, offset+length-1, 10)
 	b = append(b, '/')
-	return string(strconv.AppendInt(b, size, 10))
+	return strconv.AppendInt(b, size, 10)
 }
 
 func formatInt(n int64) string { return strconv.FormatInt(n, 10) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -65,7 +66,7 @@ func TestNotModifiedHeaders(t *testing.T) {
 		if body := want(t, r, 304, ""); body != "" {
 			t.Errorf("body %q", body)
 		}
-		for _, name := range []string{"Etag", "Last-Modified", "Cache-Control", "Expires", "X-Amz-Request-Id"} {
+		for _, name := range []string{"Etag", "Last-Modified", "Cache-Control", "Expires", "Age", "X-Amz-Request-Id"} {
 			if len(r.Header[name]) != 1 {
 				t.Errorf("%s: %s: %q", method, name, r.Header[name])
 			}
@@ -247,9 +248,11 @@ func TestErrorsOfReads(t *testing.T) {
 		retryAfter string
 	}{
 		{fmt.Errorf("wrapped: %w", origin.ErrTimeout), 503, "ServiceUnavailable", "1"},
+		{fmt.Errorf("wrapped: %w", origin.ErrCredentials), 503, "ServiceUnavailable", "1"},
 		{errors.New("dial tcp: connection refused"), 503, "ServiceUnavailable", "1"},
 		{context.DeadlineExceeded, 503, "ServiceUnavailable", "1"},
 		{fmt.Errorf("%w: 206 without Content-Range", origin.ErrBadAnswer), 502, "InternalError", ""},
+		{fmt.Errorf("%w: body ended early: %w", origin.ErrBadAnswer, io.ErrUnexpectedEOF), 503, "ServiceUnavailable", "1"},
 		{fmt.Errorf("twice: %w", origin.ErrChanged), 503, "ServiceUnavailable", "1"},
 		{&origin.Error{Status: 412, Body: []byte("x")}, 503, "ServiceUnavailable", "1"},
 		{&origin.Error{Status: 404, Body: []byte(xmlBody)}, 404, "NoSuchKey", ""},
@@ -299,13 +302,21 @@ func TestOriginErrorAsItCame(t *testing.T) {
 	}
 }
 
-// The C++ SDK, and so PyArrow, sends these with every read: they are no reason to ask the origin.
-func TestReadsOfTheCppSDKAreServed(t *testing.T) {
+// What SDKs send with every read is no reason to ask the origin.
+func TestReadsOfSDKsAreServed(t *testing.T) {
 	h := newHandler(t, Config{Gateway: testReader(t, nil)})
-	for range 2 {
-		r := ask(h, "GET /bucket/k", "", "x-amz-api-version", "2006-03-01", "x-amz-checksum-mode", "enabled")
-		if got := r.Header.Get("X-Ashlar-Cache"); r.StatusCode != 200 || strings.HasPrefix(got, "bypass") {
-			t.Errorf("%d, %s", r.StatusCode, got)
+	for _, sdk := range []struct {
+		name   string
+		header []string
+	}{
+		{"C++, and so PyArrow", []string{"x-amz-api-version", "2006-03-01", "x-amz-checksum-mode", "enabled"}},
+		{"Java 2", []string{"x-amz-checksum-crc32", "AAAAAA==", "x-amz-te", "append-md5"}},
+	} {
+		for range 2 {
+			r := ask(h, "GET /bucket/k", "", sdk.header...)
+			if got := r.Header.Get("X-Ashlar-Cache"); r.StatusCode != 200 || strings.HasPrefix(got, "bypass") {
+				t.Errorf("%s: %d, %s", sdk.name, r.StatusCode, got)
+			}
 		}
 	}
 }

@@ -19,6 +19,11 @@ type operation struct {
 // stores says whether the body of the request is what is stored.
 func (o *operation) stores() bool { return o.name == "PutObject" || o.name == "UploadPart" }
 
+// creates says whether an operation leaves another object than there was.
+func (o *operation) creates() bool {
+	return o.name == "PutObject" || o.name == "CopyObject" || o.name == "CompleteMultipartUpload"
+}
+
 // scope is which keys an operation at bucket level is about, for grants that are limited to a prefix.
 type scope uint8
 

@@ -13,6 +13,9 @@ import (
 const (
 	// patience is how long a client may stand still, all in all, in excess of what its bytes take at the least rate.
 	patience = 30 * time.Second
+	// unwantedPatience is how long it may still send a body that nobody wants, so that it gets to see why: who closes a
+	// connection with unread bytes resets it.
+	unwantedPatience = 5 * time.Second
 	// defaultMinRate is Limits.MinRate where it isn't set, in bytes per second.
 	defaultMinRate = 8 << 10
 )
@@ -20,7 +23,8 @@ const (
 // Limits keep one client, or too many of them, from using up what all of them share.
 type Limits struct {
 	// Requests are served at once at most; further ones get 503 SlowDown before they are authenticated. Health checks
-	// are not counted. 0 is no bound.
+	// are not counted. Half of them, rounded up, may be forwarded ones, so that an origin that hangs leaves room for
+	// what is read from blocks. 0 is no bound.
 	Requests int
 	// Headers is how many lines the header of a request may have; 0 is no bound. Its bytes are for http.Server to bound.
 	Headers int
@@ -28,6 +32,9 @@ type Limits struct {
 	// per second. It may fall behind by 30 seconds altogether, and is cut off then. 0 means 8 KiB.
 	MinRate int64
 }
+
+// forwards is how many requests are forwarded at once at most.
+func (l *Limits) forwards() int64 { return int64(l.Requests+1) / 2 }
 
 // pace holds a client to a least rate. What it may still fall behind is its credit: waiting for it takes from the
 // credit, its bytes give to it, and it never exceeds patience. So a client can't buy a long stall by a fast start, nor
@@ -127,6 +134,15 @@ func (b *pacedBody) unread() bool {
 	return !b.eof
 }
 
+// hurry leaves little time for what has not been read.
+func (b *pacedBody) hurry() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.reading { // else the pace is the reader's
+		b.pace.credit = min(b.pace.credit, unwantedPatience)
+	}
+}
+
 // bound bounds what net/http does with the rest of a body that the handler hasn't read: before an answer, and before the
 // next request, it reads some of it.
 func (b *pacedBody) bound() {
@@ -154,4 +170,13 @@ func (b *pacedBody) end() {
 		b.idle.Wait()
 	}
 	b.boundLocked()
+}
+
+// drain takes what is left of a body after end, as much as net/http takes (256 KiB) before it goes on to the next
+// request. Where the client wants no next one, net/http closes at once, which resets the connection, and may cost the
+// client its answer.
+func (b *pacedBody) drain() {
+	if b.unread() && b.rc.SetReadDeadline(time.Now().Add(unwantedPatience)) == nil {
+		_, _ = io.CopyN(io.Discard, b.ReadCloser, 256<<10)
+	}
 }

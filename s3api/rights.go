@@ -39,8 +39,10 @@ const (
 // Auth says who may do what.
 type Auth struct {
 	Mode           AuthMode
-	AnonymousWrite bool  // in mode Anonymous: everyone may write and delete too
-	Keys           []Key // in mode Static; at least one
+	AnonymousWrite bool // in mode Anonymous: everyone may write and delete too
+	// TrustNetwork: in mode Anonymous, everyone has the right Cluster. Otherwise who asks from this machine has it.
+	TrustNetwork bool
+	Keys         []Key // in mode Static; at least one
 	// AnonymousBuckets are patterns as in Key.Buckets. In mode Static, requests without any authentication may read what
 	// the objects of these buckets hold now: GetObject and HeadObject without versionId, and no more. They list nothing:
 	// who may read an object whose name they know is not to learn all names. A bad signature is still refused.
@@ -53,8 +55,9 @@ type Key struct {
 	SessionToken         string // that requests must carry; "" for none
 	// Buckets are patterns of bucket names as path.Match has them; "*" is every bucket. None matches none.
 	Buckets []string
-	// Prefix, if set, limits the key to objects whose keys begin with it, and to listings of that prefix. Keys with a
-	// segment ".." are then refused, since there are origins to which they are other keys.
+	// Prefix, if set, limits the key to objects whose keys begin with it, and to listings of that prefix. Unless there is
+	// none and the buckets are all, keys of objects with a segment ".." are refused: there are origins to which they are
+	// other keys, of other buckets even.
 	Prefix string
 	Rights Right
 }
@@ -75,11 +78,22 @@ type identity struct {
 	signature sigv4.Identity // what the signature says, of the body above all; the zero value where there is none
 }
 
+// signs says whether the signature covers a header.
+func (i *identity) signs(name string) bool {
+	for signed := range strings.SplitSeq(i.signature.SignedHeaders, ";") {
+		if strings.EqualFold(signed, name) {
+			return true
+		}
+	}
+	return false
+}
+
 // authority knows the keys. It is immutable.
 type authority struct {
 	verifier  *sigv4.Verifier // nil in mode Anonymous
 	grants    map[string]*grant
 	anonymous *grant // of requests without authentication; nil refuses them
+	local     *grant // in mode Anonymous: of those from this machine
 }
 
 func newAuthority(a Auth, region string) (*authority, error) {
@@ -92,7 +106,12 @@ func newAuthority(a Auth, region string) (*authority, error) {
 		if a.AnonymousWrite {
 			g.rights |= Write | Delete
 		}
-		return &authority{anonymous: g}, nil
+		local := *g
+		local.rights |= Cluster
+		if a.TrustNetwork {
+			g = &local
+		}
+		return &authority{anonymous: g, local: &local}, nil
 	case Static:
 	default:
 		return nil, fmt.Errorf("unknown authentication mode %d", a.Mode)
@@ -133,6 +152,9 @@ func newAuthority(a Auth, region string) (*authority, error) {
 
 // identify says who sent r. The error is a refusal.
 func (a *authority) identify(r *http.Request) (identity, error) {
+	if a.local != nil && fromLoopback(r.RemoteAddr) {
+		return identity{grant: a.local}, nil
+	}
 	if a.verifier == nil || !sigv4.HasAuth(r) {
 		if a.anonymous == nil {
 			return identity{}, errAccessDenied
@@ -192,9 +214,6 @@ func (g *grant) onObject(need Right, o *origin.Object) bool {
 	if !g.inBucket(need, o.Bucket) {
 		return false
 	}
-	if g.prefix == "" {
-		return true
-	}
 	// Where the spelling has a bare '+', the origin may take it for a space.
 	return g.covers(o.Key) && (o.Raw == "" || g.covers(strings.ReplaceAll(o.Key, "+", " ")))
 }
@@ -233,6 +252,10 @@ func (x *exchange) authorize() error {
 		ok = g.onObject(need, &x.object.Object)
 	}
 	if ok && x.amz.copySource != nil {
+		if x.amz.badSource != nil && !(g.everywhere && g.prefix == "") {
+			return x.amz.badSource
+		}
+		// Where it can't be made out it may be anything, and the origin has its words for it.
 		ok = g.onObject(Read, x.amz.copySource)
 	}
 	if !ok {

@@ -283,6 +283,8 @@ func TestGrants(t *testing.T) {
 	all := Read | Write | List | Delete | Admin
 	logs := &grant{rights: all, patterns: []string{"logs-*", "one"}}
 	prefix := &grant{rights: all, everywhere: true, prefix: "team a/"}
+	plus := &grant{rights: all, everywhere: true, prefix: "team+a/"}
+	everywhere := &grant{rights: all, everywhere: true}
 	h := newHandler(t, Config{})
 	for _, c := range []struct {
 		g      *grant
@@ -305,9 +307,19 @@ func TestGrants(t *testing.T) {
 		{logs, "PUT /one/k?uploadId=u&partNumber=1", "/other/x", false},
 		{logs, "PUT /one/k?acl", "/other/x", false},
 		{logs, "PUT /one/k?X-Amz-Copy-Source=other%2Fx", "", false},
+		{logs, "PUT /one/k", "one", false},
+		{logs, "PUT /one/k", "arn:aws:s3:eu-west-1:1:accesspoint/one/object/k", false},
+		{prefix, "PUT /bucket/team%20a/k", "bucket/team%20a/%zz", false},
+		{everywhere, "PUT /one/k", "arn:aws:s3:eu-west-1:1:accesspoint/one/object/k", true}, // whatever it is
+		{everywhere, "PUT /one/k", "one/%zz", true},
+		{&grant{rights: Write, everywhere: true}, "PUT /one/k", "one/%zz", false},
 		{prefix, "GET /bucket/team%20a/k", "", true},
 		{prefix, "GET /bucket/team%20a%2Fk", "", true},
 		{prefix, "GET /bucket/team+a/k", "", false},
+		{plus, "GET /bucket/team%2Ba/k", "", true},
+		{plus, "GET /bucket/team+a/k", "", false}, // to an origin that takes it for a space it is another key
+		{plus, "PUT /bucket/team%2Ba/k", "/bucket/team%2Ba/x", true},
+		{plus, "PUT /bucket/team%2Ba/k", "/bucket/team+a/x", false},
 		{prefix, "GET /bucket/team%20b/k", "", false},
 		{prefix, "GET /bucket/team%20a/../team%20b/k", "", false},
 		{prefix, "GET /bucket/team%20a/..", "", false},
@@ -323,6 +335,16 @@ func TestGrants(t *testing.T) {
 		{prefix, "GET /bucket?location", "", true},
 		{prefix, "GET /bucket?policy", "", false},
 		{prefix, "DELETE /bucket", "", false},
+		// To an origin that resolves dot segments these are in another bucket, or its own.
+		{logs, "GET /one/../other/k", "", false},
+		{logs, "GET /one/a/..%2F..%2Fother/k", "", false},
+		{logs, "PUT /one/..", "", false},
+		{logs, "DELETE /one/../other", "", false},
+		{logs, "PUT /one/k", "/one/../other/x", false},
+		{logs, "PUT /one/k", "one%2F..%2Fother%2Fx", false},
+		{logs, "GET /one/..k/.../k..", "", true},
+		{logs, "GET /one/./k//", "", true},
+		{everywhere, "GET /one/../other/k", "", true},
 		{prefix, "GET /", "", false},
 		{prefix, "PUT /bucket/team%20a/k", "/bucket/team%20a/x", true},
 		{prefix, "PUT /bucket/team%20a/k", "/bucket/team%20b/x", false},
@@ -366,8 +388,8 @@ func TestParseCopySource(t *testing.T) {
 		{"arn:aws:s3:eu-west-1:1:accesspoint/p/object/k", origin.Object{}, false},
 		{"", origin.Object{}, false},
 	} {
-		if o, ok := parseCopySource(c.value); o != c.want || ok != c.ok {
-			t.Errorf("%q: %+v, %v", c.value, o, ok)
+		if o, err := parseCopySource(c.value); o != c.want || (err == nil) != c.ok {
+			t.Errorf("%q: %+v, %v", c.value, o, err)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func TestOriginAnswersEarly(t *testing.T) {
 		// net/http reads up to 256 KiB that a handler has left, and buffers 2 KiB of an answer: sizes on both sides of these.
 		body := strings.Repeat("new", []int{100_000, 300_000}[i/4%2])
 		status := []int{403, 412, 503, 307}[i%4]
-		text := fmt.Sprintf("<Error><Code>Early%d</Code>%s</Error>", status, strings.Repeat(" ", i/8*100_000))
+		text := fmt.Sprintf("<Error><Code>Early%d</Code>%s</Error>", status, strings.Repeat(" ", i/8*10_000))
 		n.origin.Fault(func(r *http.Request) *devs3.Fault {
 			if r.Method == "PUT" {
 				return &devs3.Fault{Status: status, Body: []byte(text), Header: http.Header{"X-Amz-Early": {"yes"}}}

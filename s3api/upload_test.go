@@ -1,6 +1,7 @@
 package s3api
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/md5"
 	"crypto/sha256"
@@ -9,11 +10,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ashlar-s3/ashlar/internal/devs3"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )
@@ -378,6 +381,41 @@ func TestPopulate(t *testing.T) {
 	get("miss; origin")
 }
 
+// A write to a key spelled with a bare plus is one to a key with a space, where the origin takes it for that: nothing that
+// was kept of either stands in for what is there now.
+func TestWriteSpelledWithPlus(t *testing.T) {
+	for _, space := range []bool{false, true} {
+		n := newNodeOver(t, devs3.Config{PlusIsSpace: space}, func(c *Config) {
+			c.Auth = Auth{Mode: Anonymous, AnonymousWrite: true} // signers differ about it too
+		})
+		n.origin.CreateBucket("bucket")
+		send := func(method, key, body string) (int, string) {
+			t.Helper()
+			r, err := http.NewRequest(method, n.front.URL+"/bucket/"+key, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp := do(t, n.front, r)
+			return resp.StatusCode, read(t, resp)
+		}
+		other := "a%2Bb"
+		if space {
+			other = "a%20b"
+		}
+		for i, spelled := range []string{other, "a+b", other, "a+b", "a+b"} {
+			body := strings.Repeat("x", 100+i)
+			if status, said := send("PUT", spelled, body); status != 200 {
+				t.Fatal(said)
+			}
+			for _, key := range []string{other, "a+b", other} {
+				if status, got := send("GET", key, ""); status != 200 || got != body {
+					t.Errorf("plus is space %v: %d to GET of %s after PUT of %s, %d bytes", space, status, key, spelled, len(got))
+				}
+			}
+		}
+	}
+}
+
 // A write that overlapped another only invalidates: what is read afterwards is the origin's word.
 func TestOverlappingWrites(t *testing.T) {
 	n := newNode(t, nil)
@@ -414,5 +452,48 @@ func TestOverlappingWrites(t *testing.T) {
 	resp := do(t, n.front, signed(t, nodeKey, "GET", n.front.URL+"/bucket/k", ""))
 	if got := read(t, resp); got != want || resp.Header.Get("X-Ashlar-Cache") != "miss; origin" {
 		t.Errorf("%d bytes of %d, %s", len(got), len(want), resp.Header.Get("X-Ashlar-Cache"))
+	}
+}
+
+// endless yields whatever is in the buffer.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestLargestUpload: what S3 takes in one PUT, 5 GiB, goes through as it comes, and only its last byte waits for its end.
+func TestLargestUpload(t *testing.T) {
+	size := int64(5 << 30)
+	if testing.Short() {
+		size = 64 << 20 // the race detector looks at each byte
+	}
+	body := &io.LimitedReader{R: endless{}, N: size}
+	got, ahead := int64(0), int64(0)
+	h := newHandler(t, Config{Auth: writable(), Forward: forwardFunc(
+		func(_ context.Context, r *http.Request, _, _ string) (*http.Response, error) {
+			if r.ContentLength != size {
+				t.Errorf("announced as %d bytes", r.ContentLength)
+			}
+			buf := make([]byte, 1<<20)
+			for {
+				n, err := r.Body.Read(buf)
+				got += int64(n)
+				ahead = max(ahead, size-body.N-got)
+				if body.N > 0 && size-body.N == got {
+					t.Errorf("all of the %d bytes that have come were passed on", got)
+				}
+				if err == io.EOF {
+					return answer(200, ""), nil
+				}
+				if err != nil {
+					return nil, err
+				}
+			}
+		})})
+	r := httptest.NewRequest("PUT", "/bucket/k", body)
+	r.ContentLength = size
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code != 200 || got != size || ahead > 1<<20 {
+		t.Errorf("%d, %d bytes, at most %d of them here", w.Code, got, ahead)
 	}
 }

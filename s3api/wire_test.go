@@ -38,9 +38,13 @@ type node struct {
 }
 
 // newNode starts one. change, if set, may change the handler's configuration.
-func newNode(t testing.TB, change func(*Config)) *node {
+func newNode(t testing.TB, change func(*Config)) *node { return newNodeOver(t, devs3.Config{}, change) }
+
+// newNodeOver starts one over another kind of server.
+func newNodeOver(t testing.TB, server devs3.Config, change func(*Config)) *node {
 	t.Helper()
-	n := &node{origin: devs3.New(devs3.Config{Keys: map[string]string{originKey: originSecret}})}
+	server.Keys = map[string]string{originKey: originSecret}
+	n := &node{origin: devs3.New(server)}
 	n.back = httptest.NewServer(n.origin)
 	t.Cleanup(n.back.Close)
 	o, err := s3origin.New(context.Background(), s3origin.Config{
@@ -57,7 +61,7 @@ func newNode(t testing.TB, change func(*Config)) *node {
 	}
 	t.Cleanup(mem.Close)
 	policy := &gateway.Policy{BlockSize: wireBlock, FetchWindow: 4, ReadWindow: 8, TTL: time.Hour, PopulateMax: 1 << 20,
-		FirstByte: 10 * time.Second, Attempt: 30 * time.Second}
+		Fetch: gateway.Fetch{FirstByte: 10 * time.Second, Attempt: 30 * time.Second}}
 	g, err := gateway.New(gateway.Config{Origin: o, Memory: mem, Policy: func(string) *gateway.Policy { return policy }})
 	if err != nil {
 		t.Fatal(err)

@@ -162,7 +162,7 @@ func (r *Reader) header() (last bool, err error) {
 		return false, &ChunkSizeError{r.chunks + 1, r.size}
 	}
 	if size > r.config.Length-r.total {
-		return false, fmt.Errorf("%w: more than %d bytes", ErrLength, r.config.Length)
+		return false, r.tooMuch(size)
 	}
 	r.sum.Reset()
 	r.claimed, r.size, r.left = string(claimed), size, size
@@ -175,6 +175,18 @@ func (r *Reader) header() (last bool, err error) {
 		return false, fmt.Errorf("%w: %d bytes of %d", ErrLength, r.total, r.config.Length)
 	}
 	return true, r.verifyChunk()
+}
+
+// tooMuch is the error of a chunk that goes beyond the length announced. Of one that is also malformed S3 says that.
+func (r *Reader) tooMuch(size int64) error {
+	if size <= bufferLen-2 {
+		if chunk, err := r.in.Peek(int(size) + 2); err != nil {
+			return unexpected(err)
+		} else if !bytes.HasSuffix(chunk, []byte("\r\n")) {
+			return errLonger
+		}
+	}
+	return fmt.Errorf("%w: more than %d bytes", ErrLength, r.config.Length)
 }
 
 // look verifies a signed chunk before any of it is handed out, if the buffer holds all of it.

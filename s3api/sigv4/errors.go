@@ -68,12 +68,21 @@ func errBothForms() *Error {
 	}
 }
 
-func errScheme() *Error {
+func errNoSpace(header string) *Error {
+	return &Error{
+		Status:  http.StatusBadRequest,
+		Code:    "InvalidArgument",
+		Message: "Authorization header is invalid -- one and only one ' ' (space) required.",
+		Fields:  []Field{{"ArgumentName", "Authorization"}, {"ArgumentValue", cut(header, 256)}},
+	}
+}
+
+func errScheme(scheme string) *Error {
 	return &Error{
 		Status:  http.StatusBadRequest,
 		Code:    "InvalidArgument",
 		Message: "Unsupported Authorization Type",
-		Fields:  []Field{{"ArgumentName", "Authorization"}},
+		Fields:  []Field{{"ArgumentName", "Authorization"}, {"ArgumentValue", cut(scheme, 256)}},
 	}
 }
 
@@ -135,7 +144,9 @@ func errContentSHA256(value string) *Error {
 		Status: http.StatusBadRequest,
 		Code:   "InvalidArgument",
 		Message: "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, " +
-			"STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER or a valid sha256 value.",
+			"STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, " +
+			"STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD, STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER " +
+			"or a valid sha256 value.",
 		Fields: []Field{{"ArgumentName", "x-amz-content-sha256"}, {"ArgumentValue", cut(value, 256)}},
 	}
 }
@@ -146,7 +157,7 @@ func errDate() *Error {
 	return &Error{
 		Status:  http.StatusForbidden,
 		Code:    "AccessDenied",
-		Message: "AWS authentication requires a valid Date or x-amz-date header",
+		Message: "AWS authentication requires a valid Date or x-amz-date header.",
 	}
 }
 

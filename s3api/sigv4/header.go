@@ -11,7 +11,10 @@ import (
 //
 //	AWS4-HMAC-SHA256 Credential=AKID/20060102/region/s3/aws4_request, SignedHeaders=host;x-amz-date, Signature=…
 func (v *Verifier) readHeader(c *claim, header string, r *http.Request, now time.Time) *Error {
-	scheme, rest, _ := strings.Cut(header, " ")
+	scheme, rest, ok := strings.Cut(header, " ")
+	if !ok {
+		return errNoSpace(header)
+	}
 	switch scheme {
 	case algorithm:
 	case algorithmECDSA:
@@ -19,13 +22,17 @@ func (v *Verifier) readHeader(c *claim, header string, r *http.Request, now time
 	case "AWS":
 		return errSigV2()
 	default:
-		return errScheme()
+		return errScheme(scheme)
+	}
+	if strings.Count(rest, ",") != 2 {
+		return c.malformed("the authorization header requires three components: Credential, SignedHeaders, and Signature.")
 	}
 	var credential string
-	for rest != "" {
+	for range 3 {
 		var part string
 		part, rest, _ = strings.Cut(rest, ",")
-		name, value, _ := strings.Cut(strings.Trim(part, " \t"), "=")
+		part = strings.Trim(part, " \t")
+		name, value, _ := strings.Cut(part, "=")
 		var field *string
 		switch name {
 		case "Credential":
@@ -34,14 +41,13 @@ func (v *Verifier) readHeader(c *claim, header string, r *http.Request, now time
 			field = &c.signedHeaders
 		case "Signature":
 			field = &c.signature
-		default:
-			return c.malformed("the authorization header requires three components: Credential, SignedHeaders, " +
-				"and Signature.")
 		}
-		if *field != "" || value == "" {
-			return c.malformed(fmt.Sprintf("the authorization component %q is malformed.", name))
+		if value == "" || field != nil && *field != "" {
+			return c.malformed(fmt.Sprintf("the authorization component %q is malformed.", cut(part, 256)))
 		}
-		*field = value
+		if field != nil {
+			*field = value
+		}
 	}
 	switch {
 	case credential == "":
@@ -111,33 +117,37 @@ func (v *Verifier) readCredential(c *claim, credential string) *Error {
 	c.accessKey, c.scopeDate, c.region = accessKey, date, region
 	c.scope = credential[len(accessKey)+1:]
 	switch {
+	case term != terminator && strings.Contains(accessKey, "/"):
+		return c.malformed(shape)
 	case term != terminator:
-		return v.badScope(c, fmt.Sprintf("incorrect terminal %q. This endpoint uses %q.", term, terminator))
+		return c.malformed(fmt.Sprintf("incorrect terminal %q. This endpoint uses %q.", term, terminator))
 	case service != v.config.Service:
-		return v.badScope(c, fmt.Sprintf("incorrect service %q. This endpoint belongs to %q.",
-			service, v.config.Service))
-	case len(date) != len("20060102"):
-		return v.badScope(c, fmt.Sprintf(
-			"incorrect date format %q. This date in the credential must be in the format \"yyyyMMdd\".", date))
-	case date != c.date[:len(date)]:
-		return v.badScope(c, fmt.Sprintf("Invalid credential date %q. This date is not the same as X-Amz-Date: %q.",
-			date, c.date[:len(date)]))
+		return c.malformed(fmt.Sprintf("incorrect service %q. This endpoint belongs to %q.", service, v.config.Service))
+	case date != c.date[:len("20060102")]:
+		return c.badDate(date)
 	case region == "":
 		return c.malformed(shape)
 	case v.config.Region != "" && region != v.config.Region:
-		return v.badScope(c, fmt.Sprintf("the region '%s' is wrong; expecting '%s'", region, v.config.Region))
+		// Clients (the SDKs among them) learn our region here and try again.
+		e := c.malformed(fmt.Sprintf("the region '%s' is wrong; expecting '%s'", region, v.config.Region))
+		e.Fields = []Field{{"Region", v.config.Region}}
+		return e
 	}
 	return nil
 }
 
-// badScope is the error of a scope that is not ours. It names our region: clients (the SDKs among them) learn it there
-// and try again.
-func (v *Verifier) badScope(c *claim, message string) *Error {
-	e := c.malformed(message)
-	if v.config.Region != "" {
-		e.Fields = []Field{{"Region", v.config.Region}}
+// badDate is the error of a scope whose date is not that of the request.
+func (c *claim) badDate(date string) *Error {
+	if len(date) != len("20060102") || strings.Trim(date, "0123456789") != "" {
+		return c.malformed(fmt.Sprintf(
+			"incorrect date format %q. This date in the credential must be in the format \"yyyyMMdd\".", date))
 	}
-	return e
+	message := fmt.Sprintf("Invalid credential date %q. This date is not the same as X-Amz-Date: %q.",
+		date, c.date[:len(date)])
+	if c.presigned {
+		return errQuery(message)
+	}
+	return c.malformed(message)
 }
 
 // parseTime parses "20060102T150405Z". It does so by hand because time.Parse takes a twentieth of a verification.

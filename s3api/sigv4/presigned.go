@@ -118,7 +118,7 @@ func (v *Verifier) readPresigned(c *claim, q *queryAuth, r *http.Request, now ti
 	case q.repeated:
 		return errQuery("Each query-string authentication parameter may be given only once.")
 	case q.algorithm.value != algorithm:
-		return errQuery("X-Amz-Algorithm only supports \"" + algorithm + "\"")
+		return errQuery("X-Amz-Algorithm only supports \"" + algorithm + " and " + algorithmECDSA + "\"") // S3's words
 	}
 	c.signedHeaders, c.signature = q.signedHeaders.value, q.signature.value
 

@@ -91,6 +91,8 @@ type Identity struct {
 	AccessKey string
 	Presigned bool // signed in the query
 
+	SignedHeaders string // names in lower case, joined by ';': the signature says nothing of the others
+
 	Payload Payload
 	Hash    string // SHA-256 in 64 lower-case hex digits where Payload is PayloadHash, else ""
 

@@ -82,9 +82,12 @@ func TestPublishedVectors(t *testing.T) {
 				want.AccessKey = exampleKey
 				want.Date = "20130524T000000Z"
 				want.Scope = "20130524/us-east-1/s3/aws4_request"
-				want.Signature, want.SigningKey = got.Signature, got.SigningKey // below
+				want.Signature, want.SigningKey, want.SignedHeaders = got.Signature, got.SigningKey, got.SignedHeaders // below
 				if got != want {
 					t.Errorf("got %+v, want %+v", got, want)
+				}
+				if !strings.Contains(strings.ReplaceAll(vector.raw, "%3B", ";"), "SignedHeaders="+got.SignedHeaders) {
+					t.Errorf("signed headers %q are not the request's", got.SignedHeaders)
 				}
 				if !strings.Contains(vector.raw, "Signature="+got.Signature) {
 					t.Errorf("signature %q is not the request's", got.Signature)

@@ -86,6 +86,9 @@ func (v *Verifier) verify(r *http.Request, now time.Time) (Identity, *Error) {
 	if !ok {
 		return Identity{}, errUnknownKey(c.accessKey)
 	}
+	if token == "" && c.token != "" {
+		return Identity{}, errToken() // before the signature, as S3 has it: a stale token left over from other credentials
+	}
 
 	s := scratches.Get().(*scratch)
 	defer s.release()
@@ -115,14 +118,15 @@ func (v *Verifier) verify(r *http.Request, now time.Time) (Identity, *Error) {
 		return Identity{}, errToken()
 	}
 	return Identity{
-		AccessKey:  c.accessKey,
-		Presigned:  c.presigned,
-		Payload:    payload,
-		Hash:       hash,
-		Signature:  c.signature,
-		Date:       c.date,
-		Scope:      c.scope,
-		SigningKey: key.key,
+		AccessKey:     c.accessKey,
+		Presigned:     c.presigned,
+		SignedHeaders: c.signedHeaders,
+		Payload:       payload,
+		Hash:          hash,
+		Signature:     c.signature,
+		Date:          c.date,
+		Scope:         c.scope,
+		SigningKey:    key.key,
 	}, nil
 }
 

@@ -198,7 +198,6 @@ func TestPresignedUse(t *testing.T) {
 		{"with x-id", sub(t, raw, " HTTP", "&x-id=GetObject HTTP"), false},
 		{"with versionId", sub(t, raw, " HTTP", "&versionId=null HTTP"), false},
 		{"with response-content-type", sub(t, raw, "?", "?response-content-type=text/html&"), false},
-		{"with a session token", sub(t, raw, " HTTP", "&X-Amz-Security-Token=t HTTP"), false},
 		{"with a payload", sub(t, raw, " HTTP", "&X-Amz-Content-Sha256="+emptyHash+" HTTP"), false},
 		{"with an empty piece", sub(t, raw, " HTTP", "& HTTP"), true},
 	} {
