@@ -57,7 +57,7 @@ func newCertificates(files TLS, r prometheus.Registerer, log *slog.Logger) (*cer
 		return c, nil
 	}
 	for _, m := range []prometheus.Collector{c.reloads, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ashlar_tls_not_after_seconds",
+		Name: "ashlar_tls_not_after_timestamp_seconds",
 		Help: "When the certificate that the S3 listener presents expires, in seconds since 1970.",
 	}, func() float64 { return float64(c.expires.Load()) })} {
 		if err := r.Register(m); err != nil {

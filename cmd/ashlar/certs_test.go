@@ -205,8 +205,8 @@ func TestCertificateReload(t *testing.T) {
 		if got := serial(kept); got != 2 {
 			t.Errorf("%s: the connection was dropped", step)
 		}
-		_, metrics := get(t, client(t), n.admin.url()+"/metrics")
-		at := fmt.Sprintf("ashlar_tls_not_after_seconds %v\n", float64(n.certs.expires.Load()))
+		_, metrics := get(t, httpClient(t), n.admin.url()+"/metrics")
+		at := fmt.Sprintf("ashlar_tls_not_after_timestamp_seconds %v\n", float64(n.certs.expires.Load()))
 		if !strings.Contains(metrics, at) {
 			t.Errorf("%s: no %s", step, at)
 		}

@@ -16,7 +16,8 @@ type Config struct {
 	Cache   Cache   `toml:"cache"`
 	Buckets Buckets `toml:"buckets"`
 	// Bucket are the rules. The first whose name matches a bucket decides for it, alone; [buckets] for the rest.
-	Bucket []Bucket `toml:"bucket"`
+	Bucket  []Bucket `toml:"bucket"`
+	Cluster Cluster  `toml:"cluster"`
 }
 
 // Server is what clients and operators connect to.
@@ -97,7 +98,9 @@ type AuthKey struct {
 	Write         bool     `toml:"write"`
 	List          bool     `toml:"list"`
 	Delete        bool     `toml:"delete"`
-	Admin         bool     `toml:"admin"` // every operation that the other rights don't name
+	Admin         bool     `toml:"admin"`   // every operation that the other rights don't name
+	Cluster       bool     `toml:"cluster"` // messages between processes of a cluster count
+	Tune          bool     `toml:"tune"`    // X-Ashlar-Fetch counts
 
 	// Secret is SecretKey, or what SecretKeyFile holds; set by resolve.
 	Secret Secret `toml:"-"`
@@ -105,19 +108,35 @@ type AuthKey struct {
 
 // Cache is what the process may use.
 type Cache struct {
-	Memory            Size `toml:"memory"`      // of blocks, off the Go heap
-	InfoMemory        Size `toml:"info_memory"` // of what is known of objects
-	OriginConcurrency int  `toml:"origin_concurrency"`
+	Memory               Size `toml:"memory"`                // of blocks, off the Go heap
+	InfoMemory           Size `toml:"info_memory"`           // of what is known of objects
+	OriginConcurrency    int  `toml:"origin_concurrency"`    // origin requests for what is wanted now of one bucket
+	ReadaheadConcurrency int  `toml:"readahead_concurrency"` // for what may be wanted soon
+	HedgeConcurrency     int  `toml:"hedge_concurrency"`     // second ones
+	Disk                 Disk `toml:"disk"`
+}
+
+// Disk is where blocks live that memory has no room for, and that outlive the process.
+type Disk struct {
+	Path       string `toml:"path"`        // directory; "" for none
+	Capacity   Size   `toml:"capacity"`    // of all files in it
+	RegionSize Size   `toml:"region_size"` // of one file
+	DirectIO   bool   `toml:"direct_io"`   // past the page cache
+	Recover    string `toml:"recover"`     // quiet, none, strict
+	Reserve    Size   `toml:"reserve"`     // what is left free of the file system
 }
 
 // Buckets is how objects are cached.
 type Buckets struct {
-	BlockSize   Size        `toml:"block_size"`   // a power of two, 64 KiB to 16 MiB
-	FetchWindow int         `toml:"fetch_window"` // blocks per origin request at most
-	ReadWindow  int         `toml:"read_window"`  // blocks in flight per read at most
-	PopulateMax Size        `toml:"populate_max"` // of a written object that is kept in memory at once
-	Consistency Consistency `toml:"consistency,inline"`
-	Fetch       Fetch       `toml:"fetch"`
+	BlockSize    Size        `toml:"block_size"`   // a power of two, 64 KiB to 16 MiB
+	FetchWindow  int         `toml:"fetch_window"` // blocks per origin request at most
+	ReadWindow   int         `toml:"read_window"`  // blocks in flight per read at most
+	Readahead    int         `toml:"readahead"`    // blocks beyond that which a sequential reader has in flight at most
+	PopulateMax  Size        `toml:"populate_max"` // of a written object that is kept in memory at once
+	Consistency  Consistency `toml:"consistency,inline"`
+	StaleIfError Duration    `toml:"stale_if_error"` // beyond ttl, while the origin is in trouble
+	NegativeTTL  Duration    `toml:"negative_ttl"`   // how long a 404 is remembered; 0 is not at all
+	Fetch        Fetch       `toml:"fetch"`
 }
 
 // Consistency says when the origin is asked whether an object is still the same.
@@ -126,10 +145,22 @@ type Consistency struct {
 	TTL  Duration `toml:"ttl"`
 }
 
-// Fetch bounds one origin request.
+// Fetch says how the origin is asked for one thing.
 type Fetch struct {
-	FirstByte Duration `toml:"first_byte"` // until the headers are here
-	Attempt   Duration `toml:"attempt"`    // altogether
+	Attempts   int      `toml:"attempts"` // requests at most
+	Backoff    Duration `toml:"backoff"`  // between the first two, doubled from then on
+	BackoffMax Duration `toml:"backoff_max"`
+	FirstByte  Duration `toml:"first_byte"` // of one request, until the headers are here
+	Attempt    Duration `toml:"attempt"`    // of one request, altogether
+	Deadline   Duration `toml:"deadline"`   // of all of them, with pauses and waiting for a turn
+	Hedge      Hedge    `toml:"hedge,inline"`
+}
+
+// Hedge says when a second request is sent beside one that takes long. The file may say false, which is Factor 0: never.
+type Hedge struct {
+	Factor float64  `toml:"factor"` // of the mean time that such requests took lately
+	Min    Duration `toml:"min"`
+	Max    Duration `toml:"max"`
 }
 
 // Bucket is a rule for the buckets that Name matches.
@@ -165,14 +196,40 @@ func defaults() *Config {
 		Log:    Log{Level: "info", Format: "text"},
 		Origin: Origin{Region: "us-east-1", Credentials: Credentials{Source: "default"}},
 		Auth:   Auth{Mode: "anonymous", AnonymousBuckets: []string{}},
-		Cache:  Cache{Memory: 1 * gib, InfoMemory: 64 * mib, OriginConcurrency: 64},
+		Cache: Cache{
+			Memory:               1 * gib,
+			InfoMemory:           64 * mib,
+			OriginConcurrency:    64,
+			ReadaheadConcurrency: 16,
+			HedgeConcurrency:     16,
+			Disk:                 Disk{RegionSize: 64 * mib, Recover: "quiet", Reserve: 1 * gib},
+		},
 		Buckets: Buckets{
+			BlockSize:    1 * mib,
+			FetchWindow:  8,
+			ReadWindow:   16,
+			Readahead:    64,
+			PopulateMax:  16 * mib,
+			Consistency:  Consistency{Mode: "etag", TTL: Duration(60 * time.Second)},
+			StaleIfError: Duration(time.Hour),
+			Fetch: Fetch{
+				Attempts:   3,
+				Backoff:    Duration(50 * time.Millisecond),
+				BackoffMax: Duration(2 * time.Second),
+				FirstByte:  Duration(5 * time.Second),
+				Attempt:    Duration(30 * time.Second),
+				Deadline:   Duration(60 * time.Second),
+				Hedge:      Hedge{Factor: 3, Min: Duration(50 * time.Millisecond), Max: Duration(2 * time.Second)},
+			},
+		},
+		Cluster: Cluster{
+			Refresh:     Duration(10 * time.Second),
 			BlockSize:   1 * mib,
-			FetchWindow: 8,
 			ReadWindow:  16,
-			PopulateMax: 16 * mib,
-			Consistency: Consistency{Mode: "etag", TTL: Duration(60 * time.Second)},
-			Fetch:       Fetch{FirstByte: Duration(5 * time.Second), Attempt: Duration(30 * time.Second)},
+			LoadLimit:   256,
+			DownFor:     Duration(5 * time.Second),
+			Hedge:       Hedge{Factor: 3, Min: Duration(50 * time.Millisecond), Max: Duration(2 * time.Second)},
+			Credentials: Credentials{Source: "anonymous"},
 		},
 	}
 }

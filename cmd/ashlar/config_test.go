@@ -180,14 +180,29 @@ fetch_window = 3
 read_window = 5
 populate_max = "1MB"
 consistency = { mode = "immutable", ttl = "1m30s" }
-fetch = { first_byte = "1500ms", attempt = "2m" }
+readahead = 0
+negative_ttl = "5s"
+fetch = { first_byte = "1500ms", attempt = "2m", deadline = "2h", hedge = { factor = 2.5, max = "1s" } }
 [[bucket]]
 name = "models-*"
 block_size = "4 MiB"
 fetch.attempt = "1h"
+fetch.hedge = false
 [[bucket]]
 name = "logs-?"
 consistency.mode = "etag"
+[cluster]
+nodes = ["10.0.0.1:9000", { id = "b", addr = "10.0.0.2:9000", weight = 3 }]
+resolver = "10.0.0.53:53"
+refresh = "20s"
+block_size = "4 MiB"
+read_window = 8
+load_limit = 100
+down_for = "10s"
+hedge = { factor = 2.0, min = "20ms", max = "1s" }
+tls = { server_name = "nodes" }
+credentials = { source = "static", access_key = "AKIAGATE", secret_key = "s3cr3t-of-gateway" }
+warm_on_write = true
 `
 
 // TestCheckPrintsItsInput reads what check prints, and gets the same configuration and the same print, but for the
@@ -211,7 +226,7 @@ func TestCheckPrintsItsInput(t *testing.T) {
 			if err := c.writeTOML(&first); err != nil {
 				t.Fatal(err)
 			}
-			again, err := load(t, first.String())
+			again, err := load(t, strings.ReplaceAll(first.String(), redacted, "another"))
 			if err != nil {
 				t.Fatalf("%v in\n%s", err, &first)
 			}
@@ -226,6 +241,7 @@ func TestCheckPrintsItsInput(t *testing.T) {
 			}
 			hide := func(c *Config) {
 				c.Origin.Credentials.SecretKey, c.Origin.Credentials.Secret, c.Origin.Credentials.SessionToken = "", "", ""
+				c.Cluster.Credentials.SecretKey, c.Cluster.Credentials.Secret = "", ""
 				for i := range c.Auth.Keys {
 					c.Auth.Keys[i].SecretKey, c.Auth.Keys[i].Secret = "", ""
 				}
@@ -243,6 +259,7 @@ func TestCheckPrintsItsInput(t *testing.T) {
 func TestCheckPrintsEveryKey(t *testing.T) {
 	c := defaults()
 	c.Auth.Keys, c.Bucket = []AuthKey{newAuthKey()}, []Bucket{{Name: "a", Buckets: c.Buckets}}
+	c.Cluster.Nodes = []ClusterNode{newClusterNode()}
 	var b bytes.Buffer
 	if err := c.writeTOML(&b); err != nil {
 		t.Fatal(err)
@@ -271,9 +288,9 @@ func TestFullSetsEveryKey(t *testing.T) {
 	}
 	models := c.Bucket[0]
 	want := c.Buckets
-	want.BlockSize, want.Fetch.Attempt = 4*mib, Duration(3600e9)
+	want.BlockSize, want.Fetch.Attempt, want.Fetch.Hedge.Factor = 4*mib, Duration(3600e9), 0
 	if models.Buckets != want {
-		t.Errorf("rule: got %+v, want [buckets] with two keys replaced: %+v", models.Buckets, want)
+		t.Errorf("rule: got %+v, want [buckets] with three keys replaced: %+v", models.Buckets, want)
 	}
 }
 
@@ -293,6 +310,7 @@ name = "a"
 		"ASHLAR_SERVER__ADMIN=",
 		"ASHLAR_BUCKETS__BLOCK_SIZE=2 MiB",
 		"ASHLAR_BUCKETS__FETCH__FIRST_BYTE=750ms",
+		"ASHLAR_BUCKETS__FETCH__HEDGE=false",
 		"ASHLAR_BUCKETS__CONSISTENCY__MODE=immutable",
 		"ASHLAR_CACHE__MEMORY=134217728",
 		"ASHLAR_CACHE__ORIGIN_CONCURRENCY=9",
@@ -319,6 +337,9 @@ name = "a"
 		b.Consistency.Mode != "immutable" {
 		t.Errorf("[[bucket]] does not start from [buckets] as the environment left it: %+v", b)
 	}
+	if h := c.Bucket[0].Fetch.Hedge; h.rule().On() || h.Max.String() != "2s" {
+		t.Errorf("hedging: %+v", h)
+	}
 	if cr := c.Origin.Credentials; string(cr.Secret) != "s3cr3t=with=signs" || cr.AccessKey != "AKIAENV" {
 		t.Error("credentials were not taken over")
 	}
@@ -332,9 +353,18 @@ func TestBadEnvironment(t *testing.T) {
 		{"ASHLAR_CONFIG=x", "unknown key; names are ASHLAR_SECTION__KEY, such as ASHLAR_SERVER__LISTEN"},
 		{"ASHLAR_ADMIN_PORT=9001", "unknown key"},
 		{"ASHLAR_SERVER__DOMAINS=x", "server.domains is, or is in, a list; those can be set in the file only"},
+		{"ASHLAR_AUTH__KEYS=s3cr3t", "auth.keys is a list of tables; those can be set in the file only"},
+		{"ASHLAR_AUTH__KEYS__0__SECRET_KEY=s3cr3t", "auth.keys is a list of tables"},
+		{"ASHLAR_BUCKET=x", "bucket is a list of tables"},
+		{"ASHLAR_SERVER__LIMITS=x", "server.limits is a table; its keys are set one by one, such as " +
+			"ASHLAR_SERVER__LIMITS__MAX_CONNECTIONS"},
+		{"ASHLAR_AUTH__MODEE=x", "unknown key; did you mean ASHLAR_AUTH__MODE?"},
+		{"ASHLAR_ORIGIN__CREDENTIALS__SECRET_KEY=REDACTED", `"REDACTED" is what check prints in place of a secret`},
 		{"ASHLAR_AUTH__KEYS__SECRET_KEY=s3cr3t", "auth.keys.secret_key is, or is in, a list"},
 		{"ASHLAR_SERVER__ACCESS_LOG=yes", "must be true or false"},
 		{"ASHLAR_SERVER__DRAIN=30", `"30" is not a duration`},
+		{"ASHLAR_BUCKETS__FETCH__HEDGE=true", "must be false; of a rule the keys are set one by one, such as " +
+			"ASHLAR_BUCKETS__FETCH__HEDGE__FACTOR"},
 		{"ASHLAR_CACHE__MEMORY=1 Gb/s", `"1 Gb/s" has an unknown unit`},
 		{"ASHLAR_CACHE__MEMORY=1 MiB", "1 MiB is too little for blocks of 1 MiB"},
 		{"ASHLAR_CACHE__ORIGIN_CONCURRENCY=many", `"many" is not a whole number`},
@@ -417,6 +447,7 @@ func TestSecretFiles(t *testing.T) {
 	for name, want := range map[string]string{
 		write("empty", " \n"):         "is empty",
 		write("lines", "one\ntwo\n"):  "more than one line",
+		write("print", "REDACTED\n"):  "what check prints in place of a secret",
 		dir:                           "is a directory",
 		filepath.Join(dir, "no-such"): "no such file or directory; relative names start",
 	} {
@@ -552,7 +583,7 @@ func FuzzConfig(f *testing.F) {
 		if err := c.writeTOML(&first); err != nil {
 			t.Fatal(err)
 		}
-		again, s := parse("again.toml", first.Bytes(), nil)
+		again, s := parse("again.toml", bytes.ReplaceAll(first.Bytes(), []byte(redacted), []byte("another")), nil)
 		if again != nil {
 			again.validate(s)
 		}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -27,15 +28,16 @@ func demoCommand() command {
 	cmd := command{
 		name:    "demo",
 		usage:   "[--check]",
-		summary: "a sample bucket with a node in front, to try it out",
-		help: `Starts an S3 server inside the process with a sample bucket in memory, and a node in front of it, and prints
-commands to paste for aws-cli, boto3 and curl. Ctrl-C ends both; nothing is written to disk.
+		summary: "a sample bucket with a cluster in front, to try it out",
+		help: `Starts an S3 server inside the process with a sample bucket in memory, three nodes in front of it and a gateway in front
+of those, and prints commands to paste for aws-cli, boto3 and curl. Ctrl-C ends all; nothing is written to disk.
 
-With --check it runs by itself, in a few seconds: it reads everything in the bucket twice through the node, verifies
-every byte, prints what the two reads cost, and exits with 0, or with 1 when anything was not as it must be.`,
+With --check it runs by itself, in a few seconds: it reads everything in the bucket twice through the gateway, kills a
+node while it reads on, and adds one. It verifies every byte, prints what that cost, and exits with 0, or with
+1 when anything was not as it must be.`,
 	}
 	cmd.run = func(ctx context.Context, c call, flags *flag.FlagSet) error {
-		check := flags.Bool("check", false, "read everything twice, verify it, and exit")
+		check := flags.Bool("check", false, "read everything, verify it, and exit")
 		listen := flags.String("listen", "127.0.0.1:9000", "`ADDR` for S3 clients; another port if taken (any, with --check)")
 		admin := flags.String("admin", "127.0.0.1:9001", "`ADDR` for metrics; another port if taken (any, with --check)")
 		if err := cmd.parse(c, flags); err != nil {
@@ -75,15 +77,21 @@ every byte, prints what the two reads cost, and exits with 0, or with 1 when any
 	return cmd
 }
 
-// demo is an S3 server with a sample bucket, and a node in front of it.
+// demo is an S3 server with a sample bucket, nodes in front of it, and a gateway in front of those.
 type demo struct {
 	bucket []sample
 	store  *devs3.Server
 	origin *server    // what the store is served by
 	failed chan error // the store's listener, if it ended by itself
-	node   *node
+	nodes  []*node    // by number
+	node   *node      // the gateway
+	config *Config    // of the gateway
+	log    *slog.Logger
 	notes  []string // what is other than asked for
 }
+
+// demoNodes is how many nodes there are.
+const demoNodes = 3
 
 // startDemo starts a demo on the addresses given, or on other ports where those are taken.
 func startDemo(ctx context.Context, listenAddr, admin string, log *slog.Logger) (*demo, error) {
@@ -96,6 +104,7 @@ func startDemo(ctx context.Context, listenAddr, admin string, log *slog.Logger) 
 	k := &c.Auth.Keys[0]
 	k.AccessKey, k.SecretKey, k.Write, k.Delete = demoAccessKey, demoSecretKey, true, true
 	c.Cache.Memory = 256 * mib
+	c.Buckets.Fetch.Hedge.Factor = 0 // the check counts origin requests, on machines that may be busy
 	s := newSources("")
 	c.validate(s)
 	c.resolve(s)
@@ -107,7 +116,10 @@ func startDemo(ctx context.Context, listenAddr, admin string, log *slog.Logger) 
 	d := &demo{
 		bucket: sampleBucket(),
 		failed: make(chan error, 1),
-		store:  devs3.New(devs3.Config{Keys: map[string]string{originKey: originSecret}, Logger: log}),
+		config: c,
+		log:    log,
+		store: devs3.New(devs3.Config{ // the key that is printed opens it too, for a node of one's own in front
+			Keys: map[string]string{originKey: originSecret, demoAccessKey: demoSecretKey}, Logger: log}),
 	}
 	for _, s := range d.bucket {
 		s.put(d.store)
@@ -120,17 +132,51 @@ func startDemo(ctx context.Context, listenAddr, admin string, log *slog.Logger) 
 	}
 	d.origin.serve(d.store, d.failed)
 	c.Origin.Endpoint = d.origin.url()
-	if d.node, err = d.startNode(ctx, c, log); err != nil {
-		d.origin.close()
+	c.Cluster.Hedge.Factor = 0
+	c.Cluster.Credentials = Credentials{Source: "static", AccessKey: "gateway", Secret: Secret(rand.Text())}
+	for range demoNodes {
+		if err = d.addNode(ctx); err != nil {
+			d.stop()
+			return nil, err
+		}
+	}
+	c.Cluster.Nodes = d.members(0, 1, 2)
+	if d.node, err = d.startGateway(ctx, c); err != nil {
+		d.stop()
 		return nil, err
 	}
 	return d, nil
 }
 
-// startNode starts the node; a port that is taken is replaced by a free one, and noted.
-func (d *demo) startNode(ctx context.Context, c *Config, log *slog.Logger) (*node, error) {
+// addNode starts one more node, on a port of its own, that lets in the gateway alone.
+func (d *demo) addNode(ctx context.Context) error {
+	c := *d.config
+	c.Server.Listen, c.Server.Admin = "127.0.0.1:0", ""
+	c.Cluster = defaults().Cluster
+	k := newAuthKey()
+	k.AccessKey, k.Secret, k.Cluster = d.config.Cluster.Credentials.AccessKey, d.config.Cluster.Credentials.Secret, true
+	c.Auth.Keys = []AuthKey{k}
+	c.Cache.Memory = 128 * mib
+	n, err := startNode(ctx, &c, d.log)
+	if err == nil {
+		d.nodes = append(d.nodes, n)
+	}
+	return err
+}
+
+// members returns some of the nodes as a gateway's configuration lists them.
+func (d *demo) members(numbers ...int) []ClusterNode {
+	var list []ClusterNode
+	for _, i := range numbers {
+		list = append(list, ClusterNode{ID: fmt.Sprint("node-", i+1), Addr: d.nodes[i].s3.addr().String(), Weight: 1})
+	}
+	return list
+}
+
+// startGateway starts the gateway; a port that is taken is replaced by a free one, and noted.
+func (d *demo) startGateway(ctx context.Context, c *Config) (*node, error) {
 	for {
-		n, err := startNode(ctx, c, log)
+		n, err := startNode(ctx, c, d.log)
 		var taken *listenFailure
 		if err == nil || !errors.As(err, &taken) || !errors.Is(err, syscall.EADDRINUSE) {
 			return n, err
@@ -148,9 +194,14 @@ func (d *demo) startNode(ctx context.Context, c *Config, log *slog.Logger) (*nod
 	}
 }
 
-// stop ends the node, then the store.
+// stop ends the gateway, then the nodes, then the store.
 func (d *demo) stop() {
-	d.node.stop()
+	if d.node != nil {
+		d.node.stop()
+	}
+	for _, n := range d.nodes {
+		n.stop()
+	}
 	d.origin.close()
 }
 
@@ -164,15 +215,21 @@ func (d *demo) explain(w io.Writer) {
 	for _, note := range d.notes {
 		fmt.Fprintln(w, note)
 	}
+	var nodes []string
+	for _, n := range d.nodes {
+		nodes = append(nodes, n.s3.url())
+	}
 	fmt.Fprint(w, strings.NewReplacer(
-		"{ENDPOINT}", endpoint, "{ADMIN}", d.node.adminURL(), "{ORIGIN}", d.origin.url(), "{BUCKET}", demoBucket,
+		"{NODES}", strings.Join(nodes, " "), "{ENDPOINT}", endpoint, "{ADMIN}", d.node.adminURL(), "{ORIGIN}", d.origin.url(), "{BUCKET}", demoBucket,
 		"{KEY}", demoAccessKey, "{SECRET}", demoSecretKey, "{LARGE}", d.bucket[0].key, "{PRESIGNED}", url,
+		"{ASHLAR}", os.Args[0],
 	).Replace(`
-S3 endpoint   {ENDPOINT}    (a node; 256 MiB of memory)
+S3 endpoint   {ENDPOINT}    (a gateway; 256 MiB of memory)
 access key    {KEY}
 secret key    {SECRET}
 bucket        {BUCKET}: a 64 MiB object, a few hundred small ones, odd keys, an empty one
-behind it     {ORIGIN}    (an S3 server inside this process)
+behind it     {NODES}    (nodes; 128 MiB each)
+behind those  {ORIGIN}    (an S3 server inside this process, with the same key)
 metrics       {ADMIN}/metrics
 
 # aws-cli
@@ -197,7 +254,7 @@ END
 curl -s -o /dev/null -w '%{http_code} %{size_download} bytes in %{time_total} s, cache: %header{x-ashlar-cache}\n' \
   '{PRESIGNED}'
 
-Every byte verified, cold and warm: ashlar demo --check
+Every byte verified, cold and warm, while a node dies and when one comes: {ASHLAR} demo --check
 Ctrl-C ends the demo and leaves nothing behind.
 `))
 }

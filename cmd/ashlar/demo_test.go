@@ -6,9 +6,12 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ashlar-s3/ashlar/internal/devs3"
 )
 
 func TestDemoCheck(t *testing.T) {
@@ -28,9 +31,15 @@ func TestDemoCheck(t *testing.T) {
 			t.Errorf("no row for %s, or its second read was not free", name)
 		}
 	}
-	// Cold: the whole object in requests of 8 MiB, each 1 MiB block that has one of the ranges in it once.
-	if f := strings.Fields(lines[2]); len(f) < 10 || f[9] != "8" {
-		t.Errorf("the whole object took other than 8 origin requests: %q", lines[2])
+	// Cold: each 1 MiB block by its owner, once.
+	if f := strings.Fields(lines[2]); len(f) < 10 || f[9] != "64" {
+		t.Errorf("the whole object took other than 64 origin requests: %q", lines[2])
+	}
+	for _, row := range []string{`three nodes .* 0`, `node-2 is killed meanwhile .* [1-9]\d+`,
+		`node-4 takes its place .* [1-9]\d+`} {
+		if !regexp.MustCompile(`(?m)^` + row + `$`).MatchString(out) {
+			t.Errorf("no row %q", row)
+		}
 	}
 	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
@@ -43,7 +52,7 @@ func TestDemoCheckFindsWrongBytes(t *testing.T) {
 	d.bucket = withoutLarge(d.bucket)
 	victim := d.bucket[15]
 	data := make([]byte, victim.size)
-	victim.read(data)
+	devs3.Generate(data, 0, victim.seed)
 	data[len(data)-1]++
 	d.store.Put(demoBucket, victim.key, data)
 	var out bytes.Buffer
@@ -88,6 +97,18 @@ func TestDemoPortsTaken(t *testing.T) {
 	}
 }
 
+// TestDemoOrigin: the key that is printed opens the origin too, so that a node of one's own can be put in front of it.
+func TestDemoOrigin(t *testing.T) {
+	d := startTestDemo(t, "127.0.0.1:0", "127.0.0.1:0")
+	url, err := presign(d.origin.url(), demoBucket, "empty")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, body := get(t, httpClient(t), url); code != 200 || body != "" {
+		t.Errorf("%d %s", code, body)
+	}
+}
+
 // TestDemoStops: Ctrl-C is a success, and the ports are free afterwards.
 func TestDemoStops(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -105,7 +126,8 @@ func TestDemoStops(t *testing.T) {
 	}()
 	eventually(t, "the demo runs", func() bool { return strings.Contains(out.String(), "Ctrl-C ends the demo") })
 	cancel()
-	if code := <-done; code != exitOK || !strings.HasSuffix(out.String(), "Stopped.\n") {
+	if code := <-done; code != exitOK || !strings.HasSuffix(out.String(), "Stopped.\n") ||
+		!strings.Contains(out.String(), os.Args[0]+" demo --check\n") { // as it was called: it may not be in the PATH
 		t.Errorf("code %d\n%s", code, out.String())
 	}
 	if l, err = net.Listen("tcp", addr); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/ashlar-s3/ashlar/internal/devs3"
 )
 
-// checkTime bounds a whole check.
+// checkTime bounds a whole check, which takes two seconds on a machine that has them to itself.
 const checkTime = 30 * time.Second
 
 // checkClients is how many requests a check has under way at once.
@@ -79,8 +79,8 @@ func (d *demo) check(ctx context.Context, w io.Writer) error {
 	var bytes int64
 	var wrong []error
 	for _, load := range d.workloads() {
-		first, err := d.pass(ctx, transport, load)
-		second, err2 := d.pass(ctx, transport, load)
+		first, err := d.pass(ctx, transport, d.node, load, nil)
+		second, err2 := d.pass(ctx, transport, d.node, load, nil)
 		fmt.Fprintf(w, "%-20s  %8d  %v  %v\n", load.name, len(load.reads), first, second)
 		bytes += first.bytes + second.bytes
 		if err = cmp.Or(err, err2); err != nil {
@@ -88,6 +88,12 @@ func (d *demo) check(ctx context.Context, w io.Writer) error {
 		} else if second.originRequests > 0 {
 			wrong = append(wrong, fmt.Errorf("%s: the second read made %d requests to the origin, want none", load.name,
 				second.originRequests))
+		}
+	}
+	if len(wrong) == 0 {
+		n, err := d.checkCluster(ctx, transport, w)
+		if bytes += n; err != nil {
+			wrong = append(wrong, err)
 		}
 	}
 	if err := errors.Join(wrong...); err != nil {
@@ -103,18 +109,9 @@ func (t tally) String() string {
 		fmt.Sprintf("%d %%", 100*t.hits/max(t.answers, 1)))
 }
 
-func amount(n int64) string {
-	if n == 0 {
-		return "0"
-	}
-	if n < 1<<20 {
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-	}
-	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-}
-
-// pass makes all reads of a workload, and verifies their bytes.
-func (d *demo) pass(ctx context.Context, transport *http.Transport, load workload) (tally, error) {
+// pass makes all reads of a workload through a gateway, and verifies their bytes. then, if not nil, is called when some
+// reads have been answered and others are under way.
+func (d *demo) pass(ctx context.Context, transport *http.Transport, gateway *node, load workload, then func()) (tally, error) {
 	before, began := d.originReads(), time.Now()
 	var t tally
 	var mu sync.Mutex
@@ -122,11 +119,14 @@ func (d *demo) pass(ctx context.Context, transport *http.Transport, load workloa
 	g.SetLimit(checkClients)
 	for _, r := range load.reads {
 		g.Go(func() error {
-			n, hit, err := r.do(ctx, transport, d.node.s3.url())
+			n, hit, err := r.do(ctx, transport, gateway.s3.url())
 			mu.Lock()
 			defer mu.Unlock()
 			t.bytes += n
 			t.answers++
+			if t.answers == thenAfter && then != nil {
+				then()
+			}
 			if hit {
 				t.hits++
 			}
@@ -141,6 +141,9 @@ func (d *demo) pass(ctx context.Context, transport *http.Transport, load workloa
 	t.originRequests = d.originReads() - before
 	return t, err
 }
+
+// thenAfter is after how many answers.
+const thenAfter = 20
 
 // do makes one read and compares each byte with what the object must hold.
 func (r read) do(ctx context.Context, transport *http.Transport, endpoint string) (n int64, hit bool, err error) {

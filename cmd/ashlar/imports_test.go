@@ -21,25 +21,27 @@ const module = "github.com/ashlar-s3/ashlar"
 //	cmd/ashlar ─► s3api ─► gateway ─► blockstore     blockstore, origin and cluster import no sibling
 //	     │                    └─────► origin
 //	     └──────► client ─► cluster
-//	                  └───► origin
+//	                  └───► origin/s3origin ─► origin
 //
-// What is not a folder here, such as origin/s3origin, is an implementation that cmd/ashlar alone puts in its place.
+// What is not a folder here, such as blockstore/memory, is an implementation that cmd/ashlar alone puts in its place. But
+// client is made of origin/s3origin: a node is an S3 endpoint.
 var layers = map[string][]string{
 	"cmd/ashlar": {"s3api", "s3api/sigv4", "gateway", "blockstore/...", "origin/...", "cluster", "client",
 		"internal/..."},
-	"s3api":            {"gateway", "origin", "s3api/sigv4", "s3api/awschunked"},
-	"s3api/sigv4":      {},
-	"s3api/awschunked": {},
-	"gateway":          {"blockstore", "origin", "internal/hedge"},
-	"blockstore":       {},
-	"origin":           {},
-	"cluster":          {},
-	"client":           {"cluster", "origin", "internal/hedge"},
-	"internal":         {"..."},
+	"s3api":             {"gateway", "origin", "s3api/sigv4", "s3api/awschunked"},
+	"s3api/sigv4":       {},
+	"s3api/awschunked":  {},
+	"gateway":           {"blockstore", "origin", "internal/hedge"},
+	"blockstore":        {},
+	"origin":            {},
+	"origin/origintest": {"origin", "internal/latencies"},
+	"cluster":           {},
+	"client":            {"cluster", "origin", "origin/s3origin", "internal/hedge"},
+	"internal":          {"..."},
 }
 
 // withoutHTTP are the packages that know of no HTTP.
-var withoutHTTP = []string{"gateway", "blockstore", "blockstore/memory", "origin", "cluster"}
+var withoutHTTP = []string{"gateway", "blockstore", "blockstore/memory", "blockstore/disk", "origin", "cluster"}
 
 // TestImportDirection reads the imports of every package of the module. Tests may import what they like.
 func TestImportDirection(t *testing.T) {
@@ -87,7 +89,7 @@ func TestImportDirection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pkg := range []string{"cmd/ashlar", "s3api", "gateway", "blockstore", "origin"} {
+	for _, pkg := range []string{"cmd/ashlar", "s3api", "gateway", "blockstore", "origin", "cluster", "client"} {
 		if imports[pkg] == nil {
 			t.Errorf("package %s was not found", pkg)
 		}
@@ -160,6 +162,7 @@ func TestWrongImportsAreFound(t *testing.T) {
 		{"origin", module + "/blockstore", false},
 		{"cluster", module + "/client", false},
 		{"client", module + "/gateway", false},
+		{"client", module + "/origin/s3origin", true},
 		{"internal/devs3", module + "/s3api/sigv4", true},
 		{"somewhere", "fmt", false},
 	} {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ashlar-s3/ashlar/s3api"
 )
 
 // A connection beyond the limit is given this long to take its answer. At most maxRefusing are, side by side: who floods
@@ -31,6 +33,7 @@ type limitListener struct {
 	max      int64
 	tls      bool
 	open     atomic.Int64 // kept by count
+	silent   sync.Map     // of net.Conn: those by which no request has come yet; likewise
 	refusing atomic.Int64
 	refusals sync.WaitGroup
 	shed     prometheus.Counter
@@ -40,8 +43,11 @@ type limitListener struct {
 func (l *limitListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
-		if err != nil || l.open.Load() < l.max {
-			return c, err
+		if err != nil {
+			return nil, err
+		}
+		if l.open.Load() < l.max {
+			return s3api.NewConn(c), nil
 		}
 		l.shed.Inc()
 		if l.tls || l.refusing.Load() >= maxRefusing {
@@ -57,13 +63,25 @@ func (l *limitListener) Accept() (net.Conn, error) {
 }
 
 // count is http.Server.ConnState. It is called for a new connection before the next one is accepted.
-func (l *limitListener) count(_ net.Conn, s http.ConnState) {
+func (l *limitListener) count(c net.Conn, s http.ConnState) {
 	switch s {
 	case http.StateNew:
 		l.open.Add(1)
+		l.silent.Store(c, nil)
+	case http.StateActive:
+		l.silent.Delete(c)
 	case http.StateClosed, http.StateHijacked:
 		l.open.Add(-1)
+		l.silent.Delete(c)
 	}
+}
+
+// closeSilent closes the connections by which no request has come yet.
+func (l *limitListener) closeSilent() {
+	l.silent.Range(func(c, _ any) bool {
+		_ = c.(net.Conn).Close()
+		return true
+	})
 }
 
 // refuse answers and closes a connection. net/http is not involved: the buffers that it has for each are what is to be
@@ -73,7 +91,7 @@ func refuse(c net.Conn) {
 	defer func() { _ = c.Close() }()
 	_ = c.SetDeadline(time.Now().Add(refuseFor))
 	_, err := fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/xml\r\nRetry-After: 1\r\n"+
-		"Connection: close\r\nContent-Length: %d\r\n\r\n%s", len(slowDown), slowDown)
+		"X-Ashlar-Error: node\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(slowDown), slowDown)
 	if err != nil {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -57,7 +58,7 @@ func TestTooManyConnections(t *testing.T) {
 			t.Errorf("%d %v %q", resp.StatusCode, resp.Header, body)
 		}
 	}
-	_, metrics := get(t, client(t), n.admin.url()+"/metrics")
+	_, metrics := get(t, httpClient(t), n.admin.url()+"/metrics")
 	for _, line := range []string{`ashlar_connections{listener="server.listen"} 2`,
 		`ashlar_connections_shed_total{listener="server.listen"} 3`, `ashlar_connections_shed_total{listener="server.admin"} 0`} {
 		if !strings.Contains(metrics, line+"\n") {
@@ -85,7 +86,7 @@ func TestRefusalIsNotReset(t *testing.T) {
 		refuse(conn)
 	}()
 	resp, err := http.ReadResponse(bufio.NewReader(client), nil)
-	if err != nil || resp.StatusCode != 503 {
+	if err != nil || resp.StatusCode != 503 || resp.Header.Get("X-Ashlar-Error") != "node" { // so gateways ask the next
 		t.Fatalf("%+v, %v", resp, err)
 	}
 	if _, err := io.WriteString(client, "GET /bucket/k HTTP/1.1\r\nHost: gw\r\n\r\n"); err != nil {
@@ -135,7 +136,7 @@ func TestLimitsReachRequests(t *testing.T) {
 		}
 		return nil
 	})
-	c, done := client(t), make(chan int)
+	c, done := httpClient(t), make(chan int)
 	go func() {
 		resp, err := c.Get(n.s3.url() + "/bucket/slow")
 		if err != nil {
@@ -166,7 +167,7 @@ func TestAnonymousBucketsOfANode(t *testing.T) {
 	})
 	for bucket, want := range map[string]int{"public-1": 200, "public-10": 403, demoBucket: 403} {
 		n.store.Put(bucket, "k", []byte("hello"))
-		if code, body := get(t, client(t), n.s3.url()+"/"+bucket+"/k"); code != want {
+		if code, body := get(t, httpClient(t), n.s3.url()+"/"+bucket+"/k"); code != want {
 			t.Errorf("%s: %d %s", bucket, code, body)
 		}
 	}
@@ -178,7 +179,7 @@ func TestHeadersAreBounded(t *testing.T) {
 		c.Server.Limits.MaxHeader, c.Server.Limits.MaxHeaderCount = 8*kib, 20
 	})
 	n.store.Put("bucket", "k", []byte("hello"))
-	c := client(t)
+	c := httpClient(t)
 	ask := func(change func(http.Header)) int {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.s3.url()+"/bucket/k", nil)
@@ -275,6 +276,64 @@ func TestMemoryLimit(t *testing.T) {
 		c.warnOfMemory(root, slog.New(slog.NewTextHandler(log, nil)))
 		if got := strings.Contains(log.String(), "level=WARN"); got != warns {
 			t.Errorf("%v: %s", memory, log)
+		}
+	}
+}
+
+// TestWarnings: what is allowed but will not work on this machine, or is likely not meant, is a warning, and an ordinary
+// configuration on an ordinary machine has none.
+func TestWarnings(t *testing.T) {
+	limits := func(files, space string) fstest.MapFS {
+		return fstest.MapFS{"proc/self/limits": &fstest.MapFile{Data: []byte(
+			"Limit                     Soft Limit           Hard Limit           Units     \n" +
+				"Max open files            " + files + "                8192                 files     \n" +
+				"Max address space         " + space + "            unlimited            bytes     \n")}}
+	}
+	anonymous := func(c *Config) {
+		c.Auth.AnonymousWrite, c.Auth.AllowAnonymousNetwork, c.Server.Listen = true, true, ":9000"
+	}
+	for name, tc := range map[string]struct {
+		root   fstest.MapFS
+		change func(*Config)
+		want   string
+	}{
+		"nothing known": {fstest.MapFS{}, nil, ""},
+		"enough":        {limits("8192", "unlimited"), nil, ""},
+		"unlimited":     {limits("unlimited", "unlimited"), nil, ""},
+		"files":         {limits("1024", "unlimited"), nil, "ulimit -n"},
+		"fewer connections": {limits("1024", "unlimited"), func(c *Config) {
+			c.Server.Limits.MaxConnections, c.Server.Limits.MaxRequests = 500, 300
+		}, ""},
+		"address space": {limits("8192", "4294967296"), nil, "ulimit -v"},
+		"less memory": {limits("8192", "4294967296"), func(c *Config) {
+			c.Cache.Memory = 8 * mib
+		}, ""},
+		"anonymous writes": {fstest.MapFS{}, anonymous, "auth.anonymous_write"},
+		"disk": {fstest.MapFS{}, func(c *Config) {
+			c.Cache.Disk.Path, c.Cache.Disk.Capacity = filepath.Join(t.TempDir(), "not/yet/there"), 1<<60
+		}, "cache.disk.capacity"},
+		"reserve": {fstest.MapFS{}, func(c *Config) {
+			c.Cache.Disk.Path, c.Cache.Disk.Capacity, c.Cache.Disk.Reserve = t.TempDir(), mib, 1<<60
+		}, "cache.disk.reserve"},
+		"small disk": {fstest.MapFS{}, func(c *Config) {
+			c.Cache.Disk.Path, c.Cache.Disk.Capacity, c.Cache.Disk.Reserve = t.TempDir(), mib, 0
+		}, ""},
+		"among friends": {fstest.MapFS{}, func(c *Config) {
+			anonymous(c)
+			c.Server.Listen = "127.0.0.1:9000"
+		}, ""},
+	} {
+		c, log := defaults(), new(syncBuffer)
+		if tc.change != nil {
+			tc.change(c)
+		}
+		c.warnings(tc.root, newLogger(log, Log{}))
+		lines := 1
+		if tc.want == "" {
+			lines = 0
+		}
+		if got := log.String(); strings.Count(got, "level=WARN") != lines || !strings.Contains(got, tc.want) {
+			t.Errorf("%s: %s", name, got)
 		}
 	}
 }

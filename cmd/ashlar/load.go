@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -24,8 +25,7 @@ const maxConfig = 1 << 20
 func loadFile(path string, environ []string, extra func(*Config, *sources)) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, badInput("cannot read the configuration: %w; name an existing file with --config "+
-			"(config.example.toml is one to start from)", err)
+		return nil, unreadable(err)
 	}
 	c, s := parse(path, data, environ)
 	if c == nil {
@@ -40,6 +40,16 @@ func loadFile(path string, environ []string, extra func(*Config, *sources)) (*Co
 		return nil, ps
 	}
 	return c, nil
+}
+
+// unreadable says why a configuration can't be read, and what to do.
+func unreadable(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return badInput("cannot read the configuration: %w; the user that ashlar runs as must be able to read the file, "+
+			"and to enter the folders that it is in", err)
+	}
+	return badInput("cannot read the configuration: %w; name an existing file with --config (config.example.toml is "+
+		"one to start from)", err)
 }
 
 // parse merges defaults, file and environment; it reads nothing but its arguments. file is the name that problems are
@@ -144,6 +154,33 @@ func (l *loader) value(path string, raw any, v reflect.Value) {
 			*dst = append(*dst, Bucket{Buckets: l.config.Buckets})
 			l.table(element(path, i), t, reflect.ValueOf(&(*dst)[i]).Elem())
 		}
+	case *[]ClusterNode:
+		list, ok := raw.([]any)
+		if tables, are := raw.([]map[string]any); are {
+			ok = true
+			for _, t := range tables {
+				list = append(list, t)
+			}
+		}
+		if !ok {
+			wrong("a list of addresses, or of tables such as { id = \"a\", addr = \"10.0.0.1:9000\" }")
+			return
+		}
+		nodes := make([]ClusterNode, len(list))
+		for i, e := range list {
+			n := newClusterNode()
+			switch e := e.(type) {
+			case string:
+				n.ID, n.Addr = e, e
+			case map[string]any:
+				l.table(element(path, i), e, reflect.ValueOf(&n).Elem())
+			default:
+				l.fail(path, "must be a list of addresses or tables, not of %ss", strings.TrimPrefix(kindOf(e), "a "))
+				return
+			}
+			nodes[i] = n
+		}
+		*dst = nodes
 	case *[]string:
 		list, ok := raw.([]any)
 		if !ok {
@@ -180,7 +217,7 @@ func (l *loader) value(path string, raw any, v reflect.Value) {
 		}
 	case *string, *Secret:
 		if s, ok := raw.(string); ok {
-			v.SetString(s)
+			l.scalar(path, s, v)
 		} else {
 			wrong("a string")
 		}
@@ -197,6 +234,27 @@ func (l *loader) value(path string, raw any, v reflect.Value) {
 			l.fail(path, "%d is out of range", n)
 		} else {
 			*dst = int(n)
+		}
+	case *float64:
+		switch raw := raw.(type) {
+		case float64:
+			*dst = raw
+		case int64:
+			*dst = float64(raw)
+		default:
+			wrong("a number")
+		}
+	case *Hedge:
+		switch raw := raw.(type) {
+		case map[string]any:
+			l.table(path, raw, v)
+		case bool:
+			if raw {
+				wrong("false, or a table such as { factor = 3.0 }")
+			}
+			dst.Factor = 0
+		default:
+			wrong("false, or a table such as { factor = 3.0 }")
 		}
 	default:
 		if t, ok := raw.(map[string]any); ok {
@@ -248,8 +306,24 @@ func (l *loader) scalar(path, text string, v reflect.Value) {
 		} else {
 			*dst = int(n)
 		}
-	case *string, *Secret:
-		v.SetString(text)
+	case *float64:
+		if *dst, err = strconv.ParseFloat(text, 64); err != nil {
+			err = fmt.Errorf("%q is not a number", text)
+		}
+	case *string:
+		*dst = text
+	case *Hedge:
+		if text == "false" {
+			dst.Factor = 0
+		} else {
+			err = fmt.Errorf("must be false; of a rule the keys are set one by one, such as %s", envName(path+".factor"))
+		}
+	case *Secret:
+		if text == redacted {
+			err = errors.New(printedSecret)
+		} else {
+			*dst = Secret(text)
+		}
 	}
 	if err != nil {
 		l.fail(path, "%v", err)
@@ -316,27 +390,30 @@ func kindOf(raw any) string {
 type key struct {
 	path   string // without indexes, e.g. "auth.keys.access_key"
 	scalar bool   // can come from the environment
-	inList bool   // inside of [[auth.keys]] or [[bucket]]
+	list   string // the list of tables that it is in, e.g. "auth.keys"; "" for none
 }
 
 // allKeys returns every key that a file may have, in the order of the structs.
 func allKeys() []key {
 	var keys []key
-	var walk func(path string, v reflect.Value, inList bool)
-	walk = func(path string, v reflect.Value, inList bool) {
+	var walk func(path string, v reflect.Value, list string)
+	walk = func(path string, v reflect.Value, list string) {
 		for _, f := range fieldsOf(v) {
 			p, t := join(path, f.name), f.value.Type()
 			switch {
 			case t.Kind() == reflect.Struct:
-				walk(p, f.value, inList)
+				if t == reflect.TypeFor[Hedge]() { // false as a whole
+					keys = append(keys, key{path: p, scalar: list == "", list: list})
+				}
+				walk(p, f.value, list)
 			case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
-				walk(p, reflect.New(t.Elem()).Elem(), true)
+				walk(p, reflect.New(t.Elem()).Elem(), p)
 			default:
-				keys = append(keys, key{path: p, scalar: t.Kind() != reflect.Slice && !inList, inList: inList})
+				keys = append(keys, key{path: p, scalar: t.Kind() != reflect.Slice && list == "", list: list})
 			}
 		}
 	}
-	walk("", reflect.ValueOf(&Config{}).Elem(), false)
+	walk("", reflect.ValueOf(&Config{}).Elem(), "")
 	return keys
 }
 
@@ -358,7 +435,9 @@ func (l *loader) environment(environ []string) {
 		switch {
 		case i < 0:
 			text := "unknown key"
-			if near := nearest(name, names); near != "" {
+			if why := notScalar(name, keys); why != "" {
+				text = why
+			} else if near := nearest(name, names); near != "" {
 				text += "; did you mean " + near + "?"
 			} else {
 				text += "; names are " + envPrefix + "SECTION__KEY, such as " + envName("server.listen")
@@ -375,6 +454,21 @@ func (l *loader) environment(environ []string) {
 			l.scalar(keys[i].path, text, find(reflect.ValueOf(l.config).Elem(), keys[i].path))
 		}
 	}
+}
+
+// notScalar says why a variable can't name a table or something in a list of tables; "" where it does neither.
+func notScalar(name string, keys []key) string {
+	for _, k := range keys {
+		if env := envName(k.list); k.list != "" && (name == env || strings.HasPrefix(name, env+"__")) {
+			return k.list + " is a list of tables; those can be set in the file only"
+		}
+		for i, c := range k.path {
+			if c == '.' && name == envName(k.path[:i]) {
+				return k.path[:i] + " is a table; its keys are set one by one, such as " + envName(k.path)
+			}
+		}
+	}
+	return ""
 }
 
 // find returns the field at a path without lists.

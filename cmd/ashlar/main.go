@@ -58,7 +58,7 @@ type command struct {
 }
 
 func commands() []command {
-	return []command{serveCommand(), checkCommand(), purgeCommand(), demoCommand(), versionCommand()}
+	return []command{serveCommand(), checkCommand(), purgeCommand(), ownersCommand(), warmCommand(), diskCommand(), demoCommand(), versionCommand()}
 }
 
 // run is the process: it returns the exit code. It ends when the command does, or when ctx does.
@@ -142,7 +142,7 @@ func (cmd command) parseArgs(c call, flags *flag.FlagSet) (args []string, err er
 			printFlags(c.stdout, flags)
 			return nil, errHelp
 		case err != nil:
-			return nil, badInput("%s: %w (ashlar %s --help lists the flags)", cmd.name, err, cmd.name)
+			return nil, badInput("%s: %w%s (ashlar %s --help lists the flags)", cmd.name, err, meantFlag(err, flags), cmd.name)
 		}
 		if rest = flags.Args(); len(rest) == 0 {
 			return args, nil
@@ -152,6 +152,20 @@ func (cmd command) parseArgs(c call, flags *flag.FlagSet) (args []string, err er
 		}
 		args = append(args, rest[0])
 	}
+}
+
+// meantFlag suggests the flag that was probably meant by one that does not exist.
+func meantFlag(err error, flags *flag.FlagSet) string {
+	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	if !unknown {
+		return ""
+	}
+	var names []string
+	flags.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
+	if near := nearest(name, names); near != "" {
+		return "; did you mean --" + near + "?"
+	}
+	return ""
 }
 
 // printFlags lists the flags in the spelling that the rest of the help uses.

@@ -9,27 +9,36 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/ashlar-s3/ashlar/blockstore/disk"
 	"github.com/ashlar-s3/ashlar/blockstore/memory"
+	"github.com/ashlar-s3/ashlar/client"
 	"github.com/ashlar-s3/ashlar/gateway"
+	"github.com/ashlar-s3/ashlar/origin"
 	"github.com/ashlar-s3/ashlar/origin/s3origin"
 	"github.com/ashlar-s3/ashlar/s3api"
 )
 
 // node is a serving process, its parts in the order in which they are made. A request comes in at s3, which hands it
-// to s3api, which reads through gateway from memory or, what is not there, from origin.
+// to s3api, which reads through gateway from memory, disk or, what is not there, from origin; where [cluster] makes it a
+// gateway, from the nodes of a cluster, and writes to origin.
 type node struct {
 	config   *Config
 	log      *slog.Logger
 	registry *prometheus.Registry
 
-	origin  *s3origin.Origin
+	origin  *watchedOrigin
+	cluster *client.Client // nil unless this is a gateway
+	writes  *writes        // likewise
 	memory  *memory.Tier
+	disk    *disk.Tier // nil without one
 	gateway *gateway.Gateway
 	handler *s3api.Handler
 	certs   *certificates // nil without TLS
@@ -70,30 +79,43 @@ func (n *node) start(ctx context.Context) error {
 		return err
 	}
 	n.onStop("origin", n.origin.Close)
+	var source origin.Origin = n.origin
+	if c.gateway() {
+		if err := n.startCluster(ctx, instance); err != nil {
+			return err
+		}
+		source = n.cluster.Origin("")
+	}
 
 	n.memory, err = memory.New(memory.Config{
-		Limit: int64(c.Cache.Memory), MaxBlock: int64(c.largestBlock()), Registerer: n.registry,
+		Limit: int64(c.Cache.Memory - c.Cache.diskIndex()), MaxBlock: int64(c.largestBlock()), Registerer: n.registry,
 	})
+	if errors.Is(err, syscall.ENOMEM) {
+		return fmt.Errorf("cache.memory: %w; address space is taken for all of it, used or not: look at \"ulimit -v\" "+
+			"(LimitAS= of systemd) and vm.overcommit_memory, or set cache.memory lower", err)
+	}
 	if err != nil {
 		return fmt.Errorf("cache.memory: %w", err)
 	}
 	n.onStop("memory", n.memory.Close)
 
-	n.gateway, err = gateway.New(gateway.Config{
-		Origin:            n.origin,
-		Memory:            n.memory,
-		Policy:            c.policies(),
-		InfoMemory:        int64(c.Cache.InfoMemory),
-		OriginConcurrency: c.Cache.OriginConcurrency,
-		Registerer:        n.registry,
-		Logger:            n.log,
-	})
-	if err != nil {
+	engine := c.engineConfig()
+	engine.Origin, engine.Memory, engine.Registerer, engine.Logger = source, n.memory, n.registry, n.log
+	if c.Cache.Disk.Path != "" {
+		if err := n.openDisk(); err != nil {
+			return err
+		}
+		engine.Disk = n.disk
+	}
+	if n.gateway, err = gateway.New(engine); err != nil {
 		return err
 	}
 	n.onStop("gateway", n.gateway.Close)
+	if n.disk != nil {
+		n.gateway.Recall(n.disk.Infos())
+	}
 
-	n.handler, err = s3api.New(s3api.Config{
+	handler := s3api.Config{
 		Gateway:    n.gateway,
 		Forward:    n.origin,
 		Domains:    c.Server.Domains,
@@ -106,8 +128,12 @@ func (n *node) start(ctx context.Context) error {
 		AccessLog:  c.Server.AccessLog,
 		Registerer: n.registry,
 		Logger:     n.log,
-	})
-	if err != nil {
+	}
+	if c.gateway() {
+		handler.RefuseRouted, handler.Wrote = true, n.writes.wrote
+		handler.Snapshot = func() string { return n.cluster.Snapshot().Digest() }
+	}
+	if n.handler, err = s3api.New(handler); err != nil {
 		return err
 	}
 
@@ -145,8 +171,38 @@ func (n *node) start(ctx context.Context) error {
 	n.lookAtOrigin()
 	n.log.Info("serving", "listen", n.s3.url(), "admin", n.adminURL(), "origin", n.origin.Endpoint(),
 		"memory", c.Cache.Memory.String(), "auth", c.Auth.Mode, "took", time.Since(began).Round(time.Millisecond).String())
+	if n.cluster != nil {
+		s := n.cluster.Snapshot()
+		n.log.Info("a gateway: reads from the nodes of a cluster", "nodes", s.Len(), "snapshot", s.Digest())
+	}
 	return nil
 }
+
+// openDisk opens the disk tier. A disk that fails is no error: the tier starts out of service, and says so.
+func (n *node) openDisk() (err error) {
+	c := n.config.diskConfig()
+	c.Origin, c.Slots, c.Logger, c.Registerer = n.origin.Endpoint(), n.memory, n.log, n.registry
+	if n.disk, err = disk.Open(c); err != nil {
+		return badInput("cache.disk: %w", err)
+	}
+	n.onStop("disk", func() {
+		ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+		defer cancel()
+		// A write that is still under way may take effect when nobody here can forget what it changes.
+		if n.gateway != nil && (n.s3 == nil || !n.s3.left) {
+			if err := n.disk.SaveInfos(ctx, n.gateway.Infos()); err != nil {
+				n.log.Warn("what is known of objects could not be kept: each will be asked for once more", "error", err)
+			}
+		}
+		if err := n.disk.Close(ctx); err != nil {
+			n.log.Warn("the disk tier did not come to a clean end; some blocks may have to be fetched again", "error", err)
+		}
+	})
+	return nil
+}
+
+// flushTimeout bounds the writing of what the disk tier has queued when the node stops.
+const flushTimeout = 20 * time.Second
 
 // onStop adds what undoes the step that was just done.
 func (n *node) onStop(name string, stop func()) { n.stops = append(n.stops, step{name, stop}) }
@@ -173,18 +229,22 @@ func (n *node) stop() {
 	n.stops = nil
 }
 
-// lookAtOrigin warns, in the background, of an origin that can't be reached or credentials that can't be had: both may
-// come later, and cached blocks need neither.
+// lookAtOrigin warns, in the background, of an origin that can't be reached, credentials that can't be had, or that the
+// origin does not accept: all may come later, and cached blocks need none of it.
 func (n *node) lookAtOrigin() {
 	n.background("look at the origin", func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 		defer cancel()
-		if err := n.origin.Probe(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		reached := n.origin.Probe(ctx)
+		if reached != nil && !errors.Is(reached, context.Canceled) {
 			n.log.Warn("the origin can't be reached; reads of what is not cached will fail until it can",
-				"origin", n.origin.Endpoint(), "error", err)
+				"origin", n.origin.Endpoint(), "error", reached)
 		}
 		if id, err := n.origin.Resolve(ctx); err == nil {
 			n.log.Info("credentials for the origin", "source", id.Source, "access_key", id.AccessKey, "region", id.Region)
+			if reached == nil && id.AccessKey != "" {
+				_ = n.origin.Authenticate(ctx) // logs what is to be known
+			}
 		} else if !errors.Is(err, context.Canceled) {
 			n.log.Warn("no credentials for the origin; requests to it will fail until there are some", "error", err)
 		}
@@ -204,26 +264,14 @@ func (n *node) originTLS() bool {
 
 // newOrigin makes the origin of a configuration. Nothing is asked over the network yet.
 func newOrigin(ctx context.Context, c *Config, instance string, reg prometheus.Registerer, log *slog.Logger) (
-	*s3origin.Origin, error) {
-	credentials := c.Origin.Credentials
-	o, err := s3origin.New(ctx, s3origin.Config{
-		Endpoint:      c.Origin.Endpoint,
-		Region:        c.Origin.Region,
-		VirtualHosted: c.Origin.VirtualHosted,
-		Credentials: s3origin.Credentials{
-			Source: credentials.Source, Profile: credentials.Profile, AccessKey: credentials.AccessKey,
-			SecretKey: string(credentials.Secret), SessionToken: string(credentials.SessionToken),
-		},
-		MaxIdleConns: max(256, 2*c.Cache.OriginConcurrency), // forwarded requests have connections too
-		Instance:     instance,
-		CAFile:       c.Origin.CA,
-		Registerer:   reg,
-		Logger:       log,
-	})
+	*watchedOrigin, error) {
+	config := c.originConfig()
+	config.Instance, config.Registerer, config.Logger = instance, reg, log
+	o, err := s3origin.New(ctx, config)
 	if err != nil {
-		return nil, badInput("origin: %w", err)
+		return nil, badInput("origin: %w", &explained{err, strings.ReplaceAll(err.Error(), "s3origin: ", "")})
 	}
-	return o, nil
+	return watch(o, log), nil
 }
 
 // newInstanceID names this process among all others, so that a request that comes back to it can be told.
@@ -246,7 +294,35 @@ func registerProcess(reg prometheus.Registerer) {
 		},
 	})
 	info.Set(1)
-	reg.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	reg.MustRegister(info, collectors.NewGoCollector(),
+		withoutNetwork{collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})})
+}
+
+// withoutNetwork leaves out process_network_*: they count what goes through the machine's interfaces, whoever sent it.
+type withoutNetwork struct{ prometheus.Collector }
+
+// Describe implements prometheus.Collector.
+func (c withoutNetwork) Describe(to chan<- *prometheus.Desc) {
+	passOn(c.Collector.Describe, to, func(d *prometheus.Desc) *prometheus.Desc { return d })
+}
+
+// Collect implements prometheus.Collector.
+func (c withoutNetwork) Collect(to chan<- prometheus.Metric) {
+	passOn(c.Collector.Collect, to, prometheus.Metric.Desc)
+}
+
+// passOn runs a method of a collector, and passes on what is not about the network.
+func passOn[T any](method func(chan<- T), to chan<- T, desc func(T) *prometheus.Desc) {
+	all := make(chan T)
+	go func() {
+		defer close(all)
+		method(all)
+	}()
+	for x := range all {
+		if !strings.Contains(desc(x).String(), `"process_network_`) {
+			to <- x
+		}
+	}
 }
 
 // largestBlock returns the largest block size that any bucket can have.
@@ -258,18 +334,33 @@ func (c *Config) largestBlock() Size {
 	return largest
 }
 
-// minMemory returns the least cache.memory that blocks of a size can live in.
-func minMemory(block Size) Size { return Size(memory.MinLimit(int64(block))) }
+// diskIndex returns what of the memory goes to the index of the disk: a sixteenth, or less where the disk is so small
+// that it would not be used even if all blocks were of 64 KiB, at 68 bytes each.
+func (c *Cache) diskIndex() Size {
+	if c.Disk.Path == "" {
+		return 0
+	}
+	return min(c.Memory/16, c.Disk.Capacity/(64*kib)*68)
+}
+
+// leastMemory returns the least cache.memory that blocks of a size can live in.
+func (c *Cache) leastMemory(block Size) Size {
+	least := Size(memory.MinLimit(int64(block)))
+	if c.Disk.Path != "" {
+		least = (least*16/15 + mib) / mib * mib
+	}
+	return least
+}
 
 // policies returns the policy of each bucket: that of the first rule whose name matches, else that of [buckets].
 func (c *Config) policies() func(bucket string) *gateway.Policy {
-	fallback := c.Buckets.policy()
+	fallback := c.policy(&c.Buckets)
 	if len(c.Bucket) == 0 {
 		return func(string) *gateway.Policy { return fallback }
 	}
 	rules := make([]*gateway.Policy, len(c.Bucket))
 	for i := range c.Bucket {
-		rules[i] = c.Bucket[i].policy()
+		rules[i] = c.policy(&c.Bucket[i].Buckets)
 	}
 	return func(bucket string) *gateway.Policy {
 		for i := range rules {
@@ -281,17 +372,38 @@ func (c *Config) policies() func(bucket string) *gateway.Policy {
 	}
 }
 
-func (b *Buckets) policy() *gateway.Policy {
-	return &gateway.Policy{
-		BlockSize:   int64(b.BlockSize),
-		FetchWindow: b.FetchWindow,
-		ReadWindow:  b.ReadWindow,
-		Immutable:   b.Consistency.Mode == "immutable",
-		TTL:         time.Duration(b.Consistency.TTL),
-		PopulateMax: int64(b.PopulateMax),
-		FirstByte:   time.Duration(b.Fetch.FirstByte),
-		Attempt:     time.Duration(b.Fetch.Attempt),
+// policy returns the policy of a rule. Over a cluster it is the client that tries another node, and a node has the time
+// that it needs for attempts of its own: an origin that is slow to answer must not look like nodes that are.
+func (c *Config) policy(b *Buckets) *gateway.Policy {
+	f := b.Fetch
+	if c.gateway() {
+		f.FirstByte = min(Duration(f.Attempts)*(f.FirstByte+f.BackoffMax), f.Attempt)
+		f.Attempts, f.Hedge = 1, Hedge{}
 	}
+	return &gateway.Policy{
+		BlockSize:    int64(b.BlockSize),
+		FetchWindow:  b.FetchWindow,
+		ReadWindow:   b.ReadWindow,
+		Readahead:    b.Readahead,
+		Immutable:    b.Consistency.Mode == "immutable",
+		TTL:          time.Duration(b.Consistency.TTL),
+		StaleIfError: time.Duration(b.StaleIfError),
+		NegativeTTL:  time.Duration(b.NegativeTTL),
+		PopulateMax:  int64(b.PopulateMax),
+		Fetch: gateway.Fetch{
+			Attempts:   f.Attempts,
+			Backoff:    time.Duration(f.Backoff),
+			BackoffMax: time.Duration(f.BackoffMax),
+			FirstByte:  time.Duration(f.FirstByte),
+			Attempt:    time.Duration(f.Attempt),
+			Deadline:   time.Duration(f.Deadline),
+			Hedge:      f.Hedge.rule(),
+		},
+	}
+}
+
+func (h *Hedge) rule() gateway.Hedge {
+	return gateway.Hedge{Factor: h.Factor, Min: time.Duration(h.Min), Max: time.Duration(h.Max)}
 }
 
 // ofRequests returns the limits that s3api keeps; those of connections are kept by listen.
@@ -301,7 +413,8 @@ func (l *Limits) ofRequests() s3api.Limits {
 
 // auth returns who may do what, in the words of s3api.
 func (c *Config) auth() s3api.Auth {
-	a := s3api.Auth{Mode: s3api.Anonymous, AnonymousWrite: c.Auth.AnonymousWrite}
+	a := s3api.Auth{Mode: s3api.Anonymous, AnonymousWrite: c.Auth.AnonymousWrite,
+		TrustNetwork: c.Auth.Mode == "anonymous" && c.Auth.AllowAnonymousNetwork}
 	if c.Auth.Mode == "static" {
 		a.Mode = s3api.Static
 	}
@@ -312,6 +425,7 @@ func (c *Config) auth() s3api.Auth {
 			right s3api.Right
 		}{
 			{k.Read, s3api.Read}, {k.Write, s3api.Write}, {k.List, s3api.List}, {k.Delete, s3api.Delete}, {k.Admin, s3api.Admin},
+			{k.Cluster, s3api.Cluster}, {k.Tune, s3api.Tune},
 		} {
 			if r.given {
 				rights |= r.right

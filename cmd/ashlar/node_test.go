@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ashlar-s3/ashlar/gateway"
 	"github.com/ashlar-s3/ashlar/internal/devs3"
 )
 
@@ -75,8 +76,13 @@ func newTestNode(t *testing.T, change func(*Config)) *testNode {
 	return tn
 }
 
-// client is an HTTP client that leaves nothing behind.
-func client(t *testing.T) *http.Client {
+// testDisk is a disk tier of 32 MiB.
+func testDisk(dir string) Disk {
+	return Disk{Path: dir, Capacity: 32 * mib, RegionSize: 4 * mib, Recover: "quiet"}
+}
+
+// httpClient is an HTTP client that leaves nothing behind.
+func httpClient(t *testing.T) *http.Client {
 	tr := &http.Transport{DisableCompression: true}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: 20 * time.Second}
@@ -122,7 +128,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 func TestNodeServes(t *testing.T) {
 	n := newTestNode(t, nil)
 	n.store.Put("bucket", "k", []byte("hello"))
-	c := client(t)
+	c := httpClient(t)
 	for range 2 {
 		if code, body := get(t, c, n.s3.url()+"/bucket/k"); code != 200 || body != "hello" {
 			t.Errorf("%d %q", code, body)
@@ -156,7 +162,7 @@ func TestNodeServes(t *testing.T) {
 
 func TestNoProfilesBeyondLoopback(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Server.Admin = "0.0.0.0:0" })
-	c := client(t)
+	c := httpClient(t)
 	if code, _ := get(t, c, n.admin.url()+"/debug/pprof/"); code != 404 {
 		t.Errorf("pprof: %d, want 404", code)
 	}
@@ -167,7 +173,7 @@ func TestNoProfilesBeyondLoopback(t *testing.T) {
 
 func TestNoAdminListener(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Server.Admin = "" })
-	if code, _ := get(t, client(t), n.s3.url()+"/-/ready"); code != 200 {
+	if code, _ := get(t, httpClient(t), n.s3.url()+"/-/ready"); code != 200 {
 		t.Errorf("ready: %d", code)
 	}
 }
@@ -183,7 +189,10 @@ func TestOriginDownAtStart(t *testing.T) {
 	eventually(t, "a warning", func() bool {
 		return strings.Contains(n.log.String(), `level=WARN msg="the origin can't be reached`)
 	})
-	c := client(t)
+	if !n.origin.failing.Load() {
+		t.Error("nothing will be told when the origin comes up")
+	}
+	c := httpClient(t)
 	if code, _ := get(t, c, n.admin.url()+"/-/ready"); code != 200 {
 		t.Errorf("ready: %d", code)
 	}
@@ -202,7 +211,7 @@ func TestEndpointOfTheEnvironmentIsIgnored(t *testing.T) {
 	t.Setenv("AWS_PROFILE", "")
 	n := newTestNode(t, func(c *Config) { c.Origin.Credentials = Credentials{Source: "default"} })
 	n.store.Put("bucket", "k", []byte("hello"))
-	if code, body := get(t, client(t), n.s3.url()+"/bucket/k"); code != 200 || body != "hello" {
+	if code, body := get(t, httpClient(t), n.s3.url()+"/bucket/k"); code != 200 || body != "hello" {
 		t.Errorf("%d %q", code, body)
 	}
 }
@@ -213,7 +222,7 @@ func TestShutdown(t *testing.T) {
 	n := newTestNode(t, nil)
 	const size = 48 << 20 // more than the sockets hold, so that the response is under way until it is read
 	n.store.PutGenerated("bucket", "k", size, 1)
-	c := client(t)
+	c := httpClient(t)
 	resp, err := c.Get(n.s3.url() + "/bucket/k")
 	if err != nil {
 		t.Fatal(err)
@@ -279,7 +288,7 @@ func TestDrainIsBounded(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Server.Drain = Duration(20 * time.Millisecond) })
 	const size = 48 << 20
 	n.store.PutGenerated("bucket", "k", size, 1)
-	resp, err := client(t).Get(n.s3.url() + "/bucket/k")
+	resp, err := httpClient(t).Get(n.s3.url() + "/bucket/k")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +350,7 @@ func TestNoSecretsInLogs(t *testing.T) {
 		c.Auth.Keys = []AuthKey{k}
 	})
 	n.store.Put(demoBucket, "k", []byte("hello"))
-	c := client(t)
+	c := httpClient(t)
 	var secrets []string
 	do := func(r *http.Request, want int) {
 		t.Helper()
@@ -389,13 +398,104 @@ func TestNoSecretsInLogs(t *testing.T) {
 	do(signed("forwarded?acl"), 503)
 	n.stop()
 	log := n.log.String()
-	for _, s := range append(secrets, demoSecretKey, "s3cr3t-of-origin", "Signature=", "Authorization") {
+	for _, s := range append(secrets, demoSecretKey, "s3cr3t-of-origin", "Signature=", "AWS4-HMAC") {
 		if strings.Contains(log, s) {
 			t.Errorf("%q is in the log:\n%s", s, log)
 		}
 	}
 	if len(secrets) < 5 || !strings.Contains(log, demoAccessKey) && !strings.Contains(log, "status=200") {
 		t.Errorf("%d signatures, log:\n%s", len(secrets), log)
+	}
+}
+
+// What a node had on disk is there after a restart, and what it knew of the objects too: nothing is asked of the origin.
+func TestRestartWithDisk(t *testing.T) {
+	dir := t.TempDir()
+	first := newTestNode(t, func(c *Config) { c.Cache.Disk = testDisk(dir) })
+	body := strings.Repeat("0123456789abcdef", 3<<16) // 3 MiB
+	for i := range 5 {
+		first.store.Put("bucket", fmt.Sprint(i), []byte(body[i:]))
+	}
+	read := func(n *testNode, want string) {
+		t.Helper()
+		for i := range 5 {
+			r, err := httpClient(t).Get(fmt.Sprintf("%s/bucket/%d", n.s3.url(), i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(r.Body)
+			r.Body.Close()
+			if err != nil || r.StatusCode != 200 || string(got) != body[i:] {
+				t.Fatalf("object %d: %d, %d bytes, %v", i, r.StatusCode, len(got), err)
+			}
+			if h := r.Header.Get("X-Ashlar-Cache"); !strings.HasPrefix(h, want) {
+				t.Errorf("object %d: %s, want %s", i, h, want)
+			}
+		}
+	}
+	read(first, "miss")
+	first.stop()
+	first.store.ResetCounters()
+	second := newTestNode(t, func(c *Config) {
+		c.Cache.Disk, c.Origin.Endpoint = testDisk(dir), first.config.Origin.Endpoint
+	})
+	eventually(t, "recovery", func() bool { return second.disk.Stats().Blocks >= 15 })
+	read(second, "hit")
+	if n := first.store.Counters().Objects; len(n) > 0 {
+		t.Errorf("requests to the origin after the restart: %q", first.store.Log())
+	}
+	second.stop()
+
+	// Somebody else's directory, and one that another process has.
+	third := newTestNode(t, func(c *Config) { c.Cache.Disk = testDisk(dir) })
+	c := *third.config
+	if _, err := startNode(t.Context(), &c, newLogger(io.Discard, Log{Level: "error", Format: "text"})); err == nil ||
+		!errors.As(err, new(inputError)) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("two nodes on one directory: %v", err)
+	}
+}
+
+// A write that is still under way when the node stops may take effect when nobody can forget what it changes. So what was
+// known is not trusted by the next process.
+func TestStopDuringWrite(t *testing.T) {
+	dir := t.TempDir()
+	first := newTestNode(t, func(c *Config) {
+		c.Cache.Disk, c.Server.Drain = testDisk(dir), Duration(20*time.Millisecond)
+		c.Auth.AnonymousWrite = true
+		c.Buckets.Consistency.Mode = "immutable"
+	})
+	first.s3.grace = 20 * time.Millisecond
+	first.store.Put("bucket", "k", bytes.Repeat([]byte("old"), 1000))
+	get(t, httpClient(t), first.s3.url()+"/bucket/k")
+	begun, finish := make(chan struct{}), make(chan struct{})
+	first.store.Fault(func(r *http.Request) *devs3.Fault {
+		if r.Method == http.MethodDelete {
+			close(begun)
+			<-finish
+		}
+		return nil
+	})
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		r, _ := http.NewRequest(http.MethodDelete, first.s3.url()+"/bucket/k", nil)
+		if resp, err := httpClient(t).Do(r); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	<-begun
+	first.stop()
+	if err := first.store.Delete("bucket", "k"); err != nil { // what the origin comes to do
+		t.Fatal(err)
+	}
+	close(finish)
+	<-gone
+	second := newTestNode(t, func(c *Config) {
+		c.Cache.Disk, c.Origin.Endpoint = testDisk(dir), first.config.Origin.Endpoint
+		c.Buckets.Consistency.Mode = "immutable"
+	})
+	if code, body := get(t, httpClient(t), second.s3.url()+"/bucket/k"); code != http.StatusNotFound {
+		t.Errorf("%d, %d bytes of what was deleted", code, len(body))
 	}
 }
 
@@ -409,9 +509,29 @@ func TestPolicies(t *testing.T) {
 	for bucket, want := range map[string]int64{"a": 2 << 20, "ab": 2 << 20, "c": 1 << 20, "cc": 1 << 20, "x": 1 << 20} {
 		p := policy(bucket)
 		if p.BlockSize != want || p.ReadWindow != 5 || p.FetchWindow != 8 || p.Immutable != (bucket == "cc") ||
-			p.TTL != time.Minute || p.FirstByte != 5*time.Second || p.Attempt != 30*time.Second || p.PopulateMax != 16<<20 {
+			p.TTL != time.Minute || p.Fetch.FirstByte != 5*time.Second || p.Fetch.Attempt != 30*time.Second || p.PopulateMax != 16<<20 {
 			t.Errorf("%s: %+v", bucket, p)
 		}
+	}
+	other, err := load(t, "[buckets]\nnegative_ttl = \"7s\"\nstale_if_error = \"3m\"\npopulate_max = \"1 MiB\"\nreadahead = 9\n"+
+		"fetch_window = 3\nconsistency.ttl = \"9s\"\n[buckets.fetch]\nattempts = 2\nbackoff = \"1s\"\nbackoff_max = \"3s\"\n"+
+		"first_byte = \"4s\"\nattempt = \"5s\"\ndeadline = \"6s\"\nhedge = { factor = 2.0, min = \"1ms\", max = \"1s\" }\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := gateway.Policy{BlockSize: 1 << 20, FetchWindow: 3, ReadWindow: 16, Readahead: 9, TTL: 9 * time.Second,
+		NegativeTTL: 7 * time.Second, StaleIfError: 3 * time.Minute, PopulateMax: 1 << 20, Fetch: gateway.Fetch{Attempts: 2,
+			Backoff: time.Second, BackoffMax: 3 * time.Second, FirstByte: 4 * time.Second, Attempt: 5 * time.Second,
+			Deadline: 6 * time.Second, Hedge: gateway.Hedge{Factor: 2, Min: time.Millisecond, Max: time.Second}}}
+	if p := other.policies()("x"); *p != want {
+		t.Errorf("got %+v, want %+v", *p, want)
+	}
+	if p := policy("x"); p.Readahead != 64 || p.StaleIfError != time.Hour || p.NegativeTTL != 0 || p.Fetch != (gateway.Fetch{
+		Attempts: 3, Backoff: 50 * time.Millisecond, BackoffMax: 2 * time.Second, FirstByte: 5 * time.Second,
+		Attempt: 30 * time.Second, Deadline: time.Minute,
+		Hedge: gateway.Hedge{Factor: 3, Min: 50 * time.Millisecond, Max: 2 * time.Second},
+	}) {
+		t.Errorf("the default is %+v", p)
 	}
 	if c.largestBlock() != 4*mib {
 		t.Errorf("largest block: %v", c.largestBlock())

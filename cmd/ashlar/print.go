@@ -57,6 +57,12 @@ func valueTOML(v reflect.Value) string {
 		return strconv.FormatBool(x)
 	case int:
 		return strconv.Itoa(x)
+	case float64:
+		text := strconv.FormatFloat(x, 'f', -1, 64)
+		if !strings.Contains(text, ".") {
+			text += ".0"
+		}
+		return text
 	case []string:
 		quoted := make([]string, len(x))
 		for i := range x {

@@ -126,10 +126,13 @@ func nearest(word string, candidates []string) string {
 	}
 	best, bestDistance := "", max(2, len(word)/3)+1
 	for _, c := range candidates {
-		d := distance(strings.ToLower(strings.ReplaceAll(word, "-", "_")), strings.ToLower(c))
+		d := distance(plainWord(word), plainWord(c))
 		if d < bestDistance && d < len(c) {
 			best, bestDistance = c, d
 		}
 	}
 	return best
 }
+
+// plainWord is a word less what people take one for the other.
+func plainWord(s string) string { return strings.ToLower(strings.ReplaceAll(s, "-", "_")) }

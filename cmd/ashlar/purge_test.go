@@ -50,7 +50,7 @@ func TestPurge(t *testing.T) {
 					c.Server.TLS.Cert, c.Server.TLS.Key = ca.files(t, names...)
 				}
 			})
-			c := client(t)
+			c := httpClient(t)
 			c.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: ca.pool, ServerName: "s3.example.com"}
 			if len(names) == 0 {
 				c.Transport.(*http.Transport).TLSClientConfig.ServerName = ""

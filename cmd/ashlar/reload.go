@@ -99,10 +99,17 @@ func (c *Config) differs(other *Config) []string {
 		}
 	}
 	walk("", reflect.ValueOf(c).Elem(), reflect.ValueOf(other).Elem())
-	// The secret may be in a file whose name is the same.
-	const secret = "origin.credentials.secret_key"
-	if c.Origin.Credentials.Secret != other.Origin.Credentials.Secret && !slices.Contains(paths, secret) {
-		paths = append(paths, secret)
+	// A secret may be in a file whose name is the same.
+	for _, secret := range []struct {
+		path string
+		same bool
+	}{
+		{"origin.credentials.secret_key", c.Origin.Credentials.Secret == other.Origin.Credentials.Secret},
+		{"cluster.credentials.secret_key", c.Cluster.Credentials.Secret == other.Cluster.Credentials.Secret},
+	} {
+		if !secret.same && !slices.Contains(paths, secret.path) {
+			paths = append(paths, secret.path)
+		}
 	}
 	return paths
 }

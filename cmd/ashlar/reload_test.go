@@ -54,7 +54,7 @@ func TestHangup(t *testing.T) {
 
 	// One connection for all requests but the one that is under way.
 	dials := 0
-	c := client(t)
+	c := httpClient(t)
 	c.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		dials++
 		return new(net.Dialer).DialContext(ctx, network, addr)
@@ -68,7 +68,7 @@ func TestHangup(t *testing.T) {
 	asks("FILE", "s3cr3t-one", 200)
 	asks("GONE", "s3cr3t-gone", 200)
 	asks("NEW", "s3cr3t-new", 403)
-	underWay, err := client(t).Do(getAs(t, p.url+"/bucket/large", "GONE", "s3cr3t-gone"))
+	underWay, err := httpClient(t).Do(getAs(t, p.url+"/bucket/large", "GONE", "s3cr3t-gone"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestReloadTellsWhatNeedsARestart(t *testing.T) {
 	if !strings.Contains(log, "auth.mode") || strings.Contains(log, "keys reloaded") {
 		t.Error(log)
 	}
-	if code, _ := get(t, client(t), n.s3.url()+"/bucket/k"); code != 403 {
+	if code, _ := get(t, httpClient(t), n.s3.url()+"/bucket/k"); code != 403 {
 		t.Errorf("open to everyone: %d", code)
 	}
 	before := len(n.log.String())
@@ -183,7 +183,7 @@ func TestReloadRace(t *testing.T) {
 			n.reload(func() (*Config, error) { return &c, nil })
 		}
 	}()
-	c := client(t)
+	c := httpClient(t)
 	for running := true; running; {
 		select {
 		case <-done:

@@ -24,15 +24,21 @@ func (c *Config) resolve(s *sources) {
 	}
 	s.authorities("origin.ca", c.Origin.CA)
 	s.authorities("server.tls.client_ca", c.Server.TLS.ClientCA)
-	if t := c.Server.TLS; t.Cert != "" && t.Key != "" {
-		cert, ok := s.read("server.tls.cert", t.Cert)
-		key, ok2 := s.read("server.tls.key", t.Key)
-		if ok && ok2 {
-			if _, err := tls.X509KeyPair(cert, key); err != nil {
-				s.clash(paths{"server.tls.cert", "server.tls.key"},
-					"%s and %s are no usable pair: %s", t.Cert, t.Key,
-					strings.TrimPrefix(err.Error(), "tls: "))
-			}
+	s.pair("server.tls", c.Server.TLS.Cert, c.Server.TLS.Key)
+	c.Cluster.resolve(s)
+}
+
+// pair refuses files that hold no certificate with its key. Without both there is nothing to read.
+func (s *sources) pair(at, certFile, keyFile string) {
+	if certFile == "" || keyFile == "" {
+		return
+	}
+	cert, ok := s.read(at+".cert", certFile)
+	key, ok2 := s.read(at+".key", keyFile)
+	if ok && ok2 {
+		if _, err := tls.X509KeyPair(cert, key); err != nil {
+			s.clash(paths{at + ".cert", at + ".key"}, "%s and %s are no usable pair: %s", certFile, keyFile,
+				strings.TrimPrefix(err.Error(), "tls: "))
 		}
 	}
 }
@@ -61,6 +67,8 @@ func (s *sources) secret(at string, secret Secret, file string) Secret {
 	switch {
 	case len(data) == 0:
 		s.fail(at, "%s is empty; it must hold the secret and nothing else", file)
+	case string(data) == redacted:
+		s.fail(at, "%s holds \"%s\", which is what check prints in place of a secret", file, redacted)
 	case len(data) > maxSecret || bytes.ContainsAny(data, "\r\n\x00"):
 		s.fail(at, "%s holds more than one line; it must hold the secret and nothing else", file)
 	}

@@ -79,9 +79,6 @@ func (s sample) put(store *devs3.Server) {
 	store.PutGenerated(demoBucket, s.key, s.size, s.seed, devs3.PutOptions{Header: h})
 }
 
-// read fills p with the object's bytes from the beginning.
-func (s sample) read(p []byte) { devs3.Generate(p, 0, s.seed) }
-
 // signer signs as S3 wants it: the path is encoded once.
 func signer() *v4.Signer {
 	return v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -54,7 +53,8 @@ Exit code: 0 after a signal, 1 when something failed, 2 when the configuration c
 		defer signal.Stop(hangup)
 		conf.limitHeap()
 		log := newLogger(c.stderr, conf.Log)
-		conf.warnOfMemory(os.DirFS("/"), log)
+		takeStandardLog(log)
+		conf.warnings(os.DirFS("/"), log)
 		return serve(ctx, restore, hangup, func() (*Config, error) { return configOf(cmd, *file, c.environ, nil) }, conf, log)
 	}
 	return cmd
@@ -94,32 +94,29 @@ func configOf(cmd command, file string, environ []string, extra func(*Config, *s
 	return loadFile(file, environ, extra)
 }
 
-func newLogger(w io.Writer, c Log) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
-		level = slog.LevelInfo
-	}
-	opts := &slog.HandlerOptions{Level: level}
-	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, opts))
-	}
-	return slog.New(slog.NewTextHandler(w, opts))
-}
-
 // limitHeap tells the garbage collector how much the Go heap may have. Blocks are outside of it, and would not be
 // missed by a collector that lets the heap double before it runs: with a small heap it would run all the time, with a
 // large one the process would outgrow its budget, which is cache.memory plus a quarter plus 64 MiB. So the heap gets
 // the budget less the blocks and less a margin for stacks, binary and the kernel's share, but always room for what
-// cache.info_memory asks for. GOMEMLIMIT, when set, wins.
+// cache.info_memory asks for, and the index of the disk, which is taken from the blocks. GOMEMLIMIT, when set, wins.
+//
+// Within that the heap may grow to five times what is alive before the collector runs: it is small beside the blocks, and
+// where it comes to the limit the collector runs earlier. Not where info may take more than the budget has: the limit is
+// beyond that then. GOGC, when set, wins.
 func (c *Config) limitHeap() {
 	if _, set := os.LookupEnv("GOMEMLIMIT"); !set {
 		debug.SetMemoryLimit(c.heapLimit())
 	}
+	if _, set := os.LookupEnv("GOGC"); !set && c.Cache.Memory/4 >= c.Cache.InfoMemory {
+		debug.SetGCPercent(heapGrowth)
+	}
 }
+
+const heapGrowth = 400 // percent of what is alive
 
 func (c *Config) heapLimit() int64 {
 	const margin = 16 * mib
-	return int64(max(c.Cache.Memory/4+64*mib-margin, c.Cache.InfoMemory+64*mib-margin))
+	return int64(max(c.Cache.Memory/4, c.Cache.InfoMemory) + c.Cache.diskIndex() + 64*mib - margin)
 }
 
 func checkCommand() command {
@@ -130,29 +127,35 @@ func checkCommand() command {
 		help: `Reads FILE and the environment as serve does, and the files that they name, finds the credentials for the
 origin, and prints the configuration in effect as TOML: defaults included, secrets not. Nothing is listened on, and
 the origin is not asked. Everything that is wrong is told at once, with file, line, key, and the nearest valid key.
+What serve would start with, and likely isn't meant, is a warning on stderr: no credentials for the origin, more
+memory or connections than the machine or its limits (ulimit) allow, a disk tier larger than its file system, anonymous
+writes from the network.
 
-Exit code: 0 when serve could start with it, 2 when not.`,
+Exit code: 0 when the configuration can be used, 2 when not.`,
 	}
 	cmd.run = func(ctx context.Context, c call, flags *flag.FlagSet) error {
 		file := flags.String("config", "", configUsage)
 		if err := cmd.parse(c, flags); err != nil {
 			return ignoreHelp(err)
 		}
+		log := newLogger(c.stderr, Log{Level: "warn"})
 		whose := ""
 		conf, err := configOf(cmd, *file, c.environ, func(conf *Config, s *sources) {
-			whose = conf.findCredentials(ctx, s)
+			whose = conf.findCredentials(ctx, s, log)
 		})
 		if err != nil {
 			return err
 		}
+		conf.warnings(os.DirFS("/"), log)
 		fmt.Fprintf(c.stdout, "# In effect: the defaults, %s, and the environment. Origin: %s.\n", *file, whose)
 		return conf.writeTOML(c.stdout)
 	}
 	return cmd
 }
 
-// findCredentials asks for the credentials of the origin, where nothing else is wrong, and says whose they are.
-func (c *Config) findCredentials(ctx context.Context, s *sources) string {
+// findCredentials asks for the credentials of the origin, where nothing else is wrong, and says whose they are. None is a
+// warning: serve starts without them.
+func (c *Config) findCredentials(ctx context.Context, s *sources, log *slog.Logger) string {
 	if len(s.problems) > 0 {
 		return ""
 	}
@@ -171,9 +174,9 @@ func (c *Config) findCredentials(ctx context.Context, s *sources) string {
 	defer o.Close()
 	id, err := o.Resolve(ctx)
 	if err != nil {
-		s.fail("origin.credentials.source", "%v; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or "+
-			"source = \"static\"", err)
-		return ""
+		log.Warn("no credentials for the origin; requests to it will fail until there are some: set AWS_ACCESS_KEY_ID and "+
+			"AWS_SECRET_ACCESS_KEY, a profile, or origin.credentials.source", "error", err)
+		return "no credentials"
 	}
 	if id.AccessKey == "" {
 		return "not signed"

@@ -9,16 +9,23 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ashlar-s3/ashlar/s3api"
 )
 
 // handlerGrace is how long handlers may take to notice that their connection was cut.
 const handlerGrace = 5 * time.Second
+
+// silentGrace is how long, of a server that drains, a connection may stay by which no request has come yet. Shutdown of
+// net/http waits for these for five seconds (golang.org/issue/22682), and clients open connections that they may need.
+const silentGrace = 500 * time.Millisecond
 
 // server is one listener and what answers on it.
 type server struct {
@@ -28,9 +35,11 @@ type server struct {
 	tls   bool
 	log   *slog.Logger
 	done  chan struct{} // closed when the accept loop has ended
+	grace time.Duration // handlerGrace
 
 	mu       sync.Mutex     // no handler begins after closed was set
 	closed   bool           // guarded by mu
+	left     bool           // handlers were running when close gave up waiting; set by close
 	handlers sync.WaitGroup // running handlers; Add with mu held
 }
 
@@ -45,7 +54,7 @@ type endpoint struct {
 // listen binds an address. reg may be nil. Nothing is answered before serve. There is no bound on the whole of a request or response: a
 // 5 TiB object takes its time, and the handler bounds each piece of it.
 func listen(e endpoint, reg prometheus.Registerer, log *slog.Logger) (*server, error) {
-	s := &server{key: e.key, log: log, tls: e.certs != nil}
+	s := &server{key: e.key, log: log, tls: e.certs != nil, grace: handlerGrace}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true) // HTTP/2 costs seven times the CPU per byte, and no S3 client asks for it
 	s.http = &http.Server{
@@ -65,6 +74,7 @@ func listen(e endpoint, reg prometheus.Registerer, log *slog.Logger) (*server, e
 			Help: "Connections that were refused because server.limits.max_connections were open.",
 		})}
 	s.http.ConnState = s.limit.count
+	s.http.ConnContext = s3api.ConnContext
 	if reg == nil {
 		reg = prometheus.NewRegistry() // nobody looks
 	}
@@ -153,6 +163,8 @@ func (s *server) begin() bool {
 func (s *server) drain(d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
+	silent := time.AfterFunc(silentGrace, s.limit.closeSilent)
+	defer silent.Stop()
 	if err := s.http.Shutdown(ctx); err != nil {
 		s.log.Warn("responses did not finish in time and are cut off", "drain", Duration(d).String())
 	}
@@ -178,7 +190,8 @@ func (s *server) close() {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(handlerGrace):
+	case <-time.After(s.grace):
+		s.left = true
 		s.log.Warn("requests are still being handled after their connections were cut")
 	}
 }
@@ -204,7 +217,7 @@ func (s *server) url() string {
 func (n *node) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(n.registry, promhttp.HandlerFor(n.registry,
-		promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelError)})))
+		promhttp.HandlerOpts{ErrorLog: scrapeLog{n.log}})))
 	mux.HandleFunc("GET /-/health", func(w http.ResponseWriter, _ *http.Request) { status(w, true) })
 	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) { status(w, n.ready.Load()) })
 	if n.admin.loopback() {
@@ -215,6 +228,20 @@ func (n *node) adminHandler() http.Handler {
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
 	return mux
+}
+
+// scrapeLog is what goes wrong with /metrics. A scraper that hangs up is nobody's trouble here.
+type scrapeLog struct{ log *slog.Logger }
+
+// Println implements promhttp.Logger.
+func (l scrapeLog) Println(what ...any) {
+	level := slog.LevelError
+	for _, w := range what {
+		if err, ok := w.(error); ok && errors.As(err, new(*net.OpError)) {
+			level = slog.LevelDebug
+		}
+	}
+	l.log.Log(context.Background(), level, "metrics: "+strings.TrimSpace(fmt.Sprintln(what...)))
 }
 
 // status answers a health check: 200 or 503, one word.

@@ -22,6 +22,7 @@ type process struct {
 	*exec.Cmd
 	url string // of the S3 listener
 	log *bufio.Scanner
+	err io.Closer // the reading end of its stderr
 }
 
 // processConfig is a configuration without [auth].
@@ -48,7 +49,7 @@ func startProcess(t *testing.T, file string) *process {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Process.Kill() })
-	p.log = bufio.NewScanner(stderr)
+	p.log, p.err = bufio.NewScanner(stderr), stderr
 	line := p.waitFor(t, "msg=serving")
 	_, rest, _ := strings.Cut(line, "listen=")
 	p.url, _, _ = strings.Cut(rest, " ")
@@ -89,7 +90,7 @@ func TestSignals(t *testing.T) {
 	})
 	t.Run("two", func(t *testing.T) {
 		p := startProcess(t, writeFile(t, "a.toml", processConfig(origin.URL)))
-		resp, err := client(t).Get(p.url + "/bucket/k")
+		resp, err := httpClient(t).Get(p.url + "/bucket/k")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,4 +117,30 @@ func TestSignals(t *testing.T) {
 			t.Error("the response looks complete")
 		}
 	})
+}
+
+// TestNobodyReadsTheLog: a node goes on when what read its stdout and stderr is gone. By default, to write there then
+// ends a process (SIGPIPE).
+func TestNobodyReadsTheLog(t *testing.T) {
+	store := devs3.New(devs3.Config{})
+	store.Put("bucket", "k", []byte("hello"))
+	origin := httptest.NewServer(store)
+	defer origin.Close()
+	p := startProcess(t, writeFile(t, "a.toml", strings.Replace(processConfig(origin.URL), "[server]\n",
+		"[server]\naccess_log = true\n", 1)))
+	if err := p.err.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := httpClient(t)
+	for range 5 {
+		if code, body := get(t, c, p.url+"/bucket/k"); code != 200 || body != "hello" {
+			t.Fatalf("%d %q", code, body)
+		}
+	}
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Wait(); err != nil {
+		t.Errorf("%v, want exit code 0", err)
+	}
 }

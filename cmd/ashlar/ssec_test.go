@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"encoding/pem"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -33,8 +37,9 @@ func TestCustomerKeys(t *testing.T) {
 		}
 	}))
 	t.Cleanup(origin.Close)
-	ca := newTestCA(t)
+	ca, dir := newTestCA(t), t.TempDir()
 	n := newTestNode(t, func(c *Config) {
+		c.Cache.Disk = testDisk(dir)
 		c.Auth.AnonymousWrite = true
 		c.Server.TLS.Cert, c.Server.TLS.Key = ca.files(t)
 		c.Origin.Endpoint = origin.URL
@@ -56,6 +61,18 @@ func TestCustomerKeys(t *testing.T) {
 	if code, body := ask("PUT", key, "plain text"); code != 200 {
 		t.Fatalf("%d %s", code, body)
 	}
+	plain := newTestNode(t, func(c *Config) { // its origin is spoken to without TLS
+		c.Auth.AnonymousWrite = true
+		c.Server.TLS.Cert, c.Server.TLS.Key = ca.files(t)
+	})
+	r, err := http.NewRequestWithContext(t.Context(), "PUT", plain.s3.url()+"/bucket/k", strings.NewReader("plain text"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set(header, key)
+	if code, body := do(t, c, r); code != 400 || !strings.Contains(body, "the connection to the origin is not one") {
+		t.Errorf("to an origin without TLS: %d %s", code, body)
+	}
 	for range 2 {
 		if code, body := ask("GET", key, ""); code != 200 || body != "plain text" {
 			t.Errorf("%d %q", code, body)
@@ -71,6 +88,9 @@ func TestCustomerKeys(t *testing.T) {
 	if gets.Load() != 2 {
 		t.Errorf("%d reads at the origin, want 2", gets.Load())
 	}
+	if held := n.memory.Stats().Blocks; held != 0 {
+		t.Errorf("%d blocks are kept in memory", held)
+	}
 	origin.Close() // and what fails is logged
 	if code, _ := ask("GET", key, ""); code < 500 {
 		t.Errorf("without an origin: %d", code)
@@ -78,5 +98,20 @@ func TestCustomerKeys(t *testing.T) {
 	n.stop()
 	if log := n.log.String(); strings.Contains(log, key) || !strings.Contains(log, "status=200") {
 		t.Errorf("the key is in the log, or nothing is:\n%s", log)
+	}
+	files := 0
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		files++
+		data, err := os.ReadFile(path)
+		if bytes.Contains(data, []byte("plain text")) || bytes.Contains(data, []byte(key)) {
+			t.Errorf("%s has it", path)
+		}
+		return err
+	})
+	if err != nil || files == 0 {
+		t.Errorf("%d files, %v", files, err)
 	}
 }

@@ -22,6 +22,9 @@ type Secret string
 
 const redacted = "REDACTED"
 
+// printedSecret refuses that text as a secret.
+const printedSecret = "\"" + redacted + "\" is what check prints in place of a secret; put the secret itself here"
+
 // The binary and decimal units, largest first: String takes the first binary one that divides.
 var sizeUnits = [...]struct {
 	name  string

@@ -8,14 +8,19 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ashlar-s3/ashlar/blockstore/disk"
 )
 
 // Bounds of values, in one place; config.example.toml names them.
 const (
 	minBlock, maxBlock = 64 * kib, 16 * mib
+	maxRegion          = 1 * gib
 	maxWindow          = 1024
 	minInfoMemory      = 1 * mib
 	maxConcurrency     = 16384
+	maxAttempts        = 100
+	maxStale           = Duration(30 * 24 * time.Hour)
 	maxClients         = 1 << 20 // connections, requests
 	minHeader          = 8 * kib // what S3 takes
 	maxHeader          = 1 * mib
@@ -45,6 +50,7 @@ func (c *Config) validate(s *sources) {
 			}
 		}
 	}
+	c.Cluster.validate(s)
 	if sameAddress(c.Origin.Endpoint, c.Server.Listen) {
 		s.clash(paths{"origin.endpoint", "server.listen"},
 			"the origin is the listen address itself: requests would go round "+
@@ -113,6 +119,9 @@ func (o *Origin) validate(s *sources) {
 			s.fail("origin.endpoint", "%q has no usable host and port", o.Endpoint)
 		case u.RawQuery != "" || u.Fragment != "":
 			s.fail("origin.endpoint", "must end before the ? or #")
+		case u.Path != "" && u.Path != "/":
+			s.fail("origin.endpoint", "must end after the host, without %q: clients name the bucket themselves; write it as %q",
+				u.Path, u.Scheme+"://"+u.Host)
 		case u.Scheme == "http" && o.CA != "":
 			s.clash(paths{"origin.ca", "origin.endpoint"},
 				"origin.ca has no use with an endpoint that begins with http://")
@@ -244,22 +253,72 @@ func (b *Buckets) validate(s *sources, at string) {
 	if own("consistency.mode") {
 		s.oneOf(at+".consistency.mode", b.Consistency.Mode, "etag", "immutable")
 	}
-	if own("fetch.first_byte") {
-		s.between(at+".fetch.first_byte", b.Fetch.FirstByte, Duration(time.Millisecond), maxTimeout)
+	if own("readahead") {
+		s.within(at+".readahead", b.Readahead, 0, maxWindow)
 	}
-	if own("fetch.attempt") {
-		s.between(at+".fetch.attempt", b.Fetch.Attempt, Duration(time.Millisecond), maxTimeout)
+	if own("fetch.attempts") {
+		s.within(at+".fetch.attempts", b.Fetch.Attempts, 1, maxAttempts)
 	}
-	if (own("fetch.first_byte") || own("fetch.attempt")) && b.Fetch.FirstByte > b.Fetch.Attempt {
-		s.clash(paths{at + ".fetch.first_byte", at + ".fetch.attempt"},
-			"fetch.first_byte, %v, is longer than fetch.attempt, %v, "+
-				"which bounds the whole request", b.Fetch.FirstByte, b.Fetch.Attempt)
+	for _, d := range []struct {
+		key    string
+		value  Duration
+		lo, hi Duration
+	}{
+		{"stale_if_error", b.StaleIfError, 0, maxStale},
+		{"negative_ttl", b.NegativeTTL, 0, maxTimeout},
+		{"fetch.backoff", b.Fetch.Backoff, Duration(time.Millisecond), maxTimeout},
+		{"fetch.backoff_max", b.Fetch.BackoffMax, Duration(time.Millisecond), maxTimeout},
+		{"fetch.first_byte", b.Fetch.FirstByte, Duration(time.Millisecond), maxTimeout},
+		{"fetch.attempt", b.Fetch.Attempt, Duration(time.Millisecond), maxTimeout},
+		{"fetch.deadline", b.Fetch.Deadline, Duration(time.Millisecond), maxTimeout},
+		{"fetch.hedge.min", b.Fetch.Hedge.Min, Duration(time.Millisecond), maxTimeout},
+		{"fetch.hedge.max", b.Fetch.Hedge.Max, Duration(time.Millisecond), maxTimeout},
+	} {
+		if own(d.key) {
+			s.between(at+"."+d.key, d.value, d.lo, d.hi)
+		}
+	}
+	if own("fetch.hedge.factor") {
+		b.Fetch.Hedge.validateFactor(s, at+".fetch.hedge")
+	}
+	for _, pair := range []struct {
+		less, more string
+		a, b       Duration
+		bound      string
+	}{
+		{"fetch.first_byte", "fetch.attempt", b.Fetch.FirstByte, b.Fetch.Attempt, "which bounds the whole request"},
+		{"fetch.attempt", "fetch.deadline", b.Fetch.Attempt, b.Fetch.Deadline, "which bounds all attempts together"},
+		{"fetch.backoff", "fetch.backoff_max", b.Fetch.Backoff, b.Fetch.BackoffMax, "which bounds it"},
+		{"fetch.hedge.min", "fetch.hedge.max", b.Fetch.Hedge.Min, b.Fetch.Hedge.Max, "which bounds it"},
+	} {
+		if (own(pair.less) || own(pair.more)) && pair.a > pair.b {
+			s.clash(paths{at + "." + pair.less, at + "." + pair.more}, "%s, %v, is longer than %s, %v, %s", pair.less, pair.a,
+				pair.more, pair.b, pair.bound)
+		}
+	}
+}
+
+func (h *Hedge) validateFactor(s *sources, at string) {
+	if h.Factor != 0 && !(h.Factor >= 1 && h.Factor <= 1000) {
+		s.fail(at+".factor", "%v is out of range; it must be from 1 to 1000, or 0 for no second requests", h.Factor)
+	}
+}
+
+// validate judges a rule that takes over nothing from another.
+func (h *Hedge) validate(s *sources, at string) {
+	h.validateFactor(s, at)
+	s.between(at+".min", h.Min, Duration(time.Millisecond), maxTimeout)
+	s.between(at+".max", h.Max, Duration(time.Millisecond), maxTimeout)
+	if h.Min > h.Max {
+		s.clash(paths{at + ".min", at + ".max"}, "%s.min, %v, is longer than %s.max, %v, which bounds it", at, h.Min, at, h.Max)
 	}
 }
 
 // validateCache refuses a memory that could not hold what the largest block size in use needs to make progress.
 func (c *Config) validateCache(s *sources) {
 	s.within("cache.origin_concurrency", c.Cache.OriginConcurrency, 1, maxConcurrency)
+	s.within("cache.readahead_concurrency", c.Cache.ReadaheadConcurrency, 1, maxConcurrency)
+	s.within("cache.hedge_concurrency", c.Cache.HedgeConcurrency, 1, maxConcurrency)
 	if c.Cache.InfoMemory < minInfoMemory {
 		s.fail("cache.info_memory", "%v is too little; it must be at least %v", c.Cache.InfoMemory, minInfoMemory)
 	}
@@ -269,10 +328,39 @@ func (c *Config) validateCache(s *sources) {
 			largest, at = b, element("bucket", i)+".block_size"
 		}
 	}
-	if least := minMemory(largest); largest <= maxBlock && c.Cache.Memory < least {
+	if least := c.Cache.leastMemory(largest); largest <= maxBlock && c.Cache.Memory < least {
 		s.clash(paths{"cache.memory", at},
 			"%v is too little for blocks of %v; set cache.memory to %v or more, or a smaller %s",
 			c.Cache.Memory, largest, least, plain(at))
+	}
+	c.Cache.Disk.validate(s, largest)
+}
+
+func (d *Disk) validate(s *sources, largest Size) {
+	const at = "cache.disk."
+	s.oneOf(at+"recover", d.Recover, string(disk.RecoverQuiet), string(disk.RecoverNone), string(disk.RecoverStrict))
+	if d.Path == "" {
+		if d.Capacity != 0 {
+			s.clash(paths{at + "capacity", at + "path"}, "has no use without cache.disk.path")
+		}
+		return
+	}
+	least := (Size(disk.MinRegion(int64(largest))) + mib - 1) / mib * mib
+	if d.RegionSize < least || d.RegionSize > maxRegion {
+		s.fail(at+"region_size", "%v is out of range; with blocks of %v it must be from %v to %v", d.RegionSize, largest,
+			least, maxRegion)
+		return
+	}
+	if d.RegionSize%(4*kib) != 0 {
+		s.fail(at+"region_size", "%v is not a multiple of 4 KiB", d.RegionSize)
+		return
+	}
+	switch least := Size(disk.MinCapacity(int64(d.RegionSize))); {
+	case d.Capacity == 0:
+		s.clash(paths{at + "path", at + "capacity"}, "needs cache.disk.capacity: how much of the disk may be used")
+	case d.Capacity < least:
+		s.clash(paths{at + "capacity", at + "region_size"}, "%v is too little for regions of %v; it must be at least %v",
+			d.Capacity, d.RegionSize, least)
 	}
 }
 
