@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 # Reports of known vulnerabilities, as a Go module: read when the database on the web can't be reached.
 vulndb=golang.org/x/vulndb@v0.0.0-20261105234957-e22db6528018
 
-modules=(. test)
+modules=(. test test/objstore)
 staticcheck=$(go -C test/tools tool -n staticcheck)
 govulncheck=$(go -C test/tools tool -n govulncheck)
 
@@ -21,7 +21,8 @@ fi
 tags() {
   case $1 in
     .) echo '"" poison' ;;
-    test) echo '"" integration' ;;
+    test/objstore) echo '""' ;;
+    test) echo '"" integration shaped' ;;
   esac
 }
 

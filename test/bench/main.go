@@ -12,7 +12,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -21,95 +20,114 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 )
 
+const usage = `bench [flags]              W1 to W4 on ashlar and its peers, in turns: table, ratios, JSON, Markdown, SVG
+bench scale [flags]        the cost of a hit or a read as one thing grows
+bench profile [flags]      CPU and allocation profiles of W1 to W4, and the top ten of each
+bench cost [flags]         what a node costs that does nothing: start, idle CPU, memory
+bench compare A B          what changed between two JSON files, beyond noise
+bench publish FILE…        puts figures that were measured before into the documentation in this folder
+-h after any of them lists its flags`
+
 func main() {
-	if err := run(); err != nil {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
-	var o options
-	ashlar := flag.String("ashlar", "bin/ashlar", "the executable `file`")
-	out := flag.String("out", "out", "`folder` for the JSON file")
-	floor := flag.String("serve-floor", "", "serve the net/http floor on `address` (used by the benchmark itself)")
-	quick := flag.Bool("quick", false, "a smoke run: one short round, whatever else the machine does")
-	flag.IntVar(&o.Rounds, "rounds", 5, "rounds; each runs every workload on every server")
-	flag.DurationVar(&o.Duration, "seconds", 4*time.Second, "length of one run")
-	flag.Float64Var(&o.Foreign, "foreign", 0.10, "CPU time of other processes that a run may see, in `cores`")
-	flag.IntVar(&o.Attempts, "attempts", 3, "how often a run is tried before its figures are taken as they are")
-	flag.IntVar(&o.ColdRounds, "cold-rounds", 3, "rounds of W4")
-	flag.StringVar(&o.Only, "only", "", "workloads to run, `W1,W2,…`; all when empty")
-	flag.Uint64Var(&o.Seed, "seed", 1, "of the requests")
-	flag.Parse()
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		return runPeers(ctx, args)
+	}
+	switch args[0] {
+	case "scale":
+		return runScale(ctx, args[1:])
+	case "profile":
+		return runProfile(ctx, args[1:])
+	case "cost":
+		return runCost(ctx, args[1:])
+	case "compare":
+		return runCompare(os.Stdout, args[1:])
+	case "publish":
+		return runPublish(args[1:])
+	case "floor": // used by the benchmark itself
+		if len(args) == 2 {
+			return serveFloor(args[1], hitObjects())
+		}
+	}
+	return fmt.Errorf("no subcommand %q:\n%s", strings.Join(args, " "), usage)
+}
 
-	objects := make([]object, 0, 4)
-	for i := range cap(objects) {
-		objects = append(objects, object{name: fmt.Sprintf("hit-%d", i), size: 64 << 20, seed: uint64(i)})
-	}
-	if *floor != "" {
-		return serveFloor(*floor, objects)
-	}
-	if *quick {
-		o.Rounds, o.Duration, o.Attempts, o.ColdRounds = 1, 500*time.Millisecond, 1, 1
-	}
+// files are the flags that say what is run and where results go.
+type files struct{ ashlar, out, publish string }
 
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "ashlar-bench-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	// nginx and varnishd read it as users of their own.
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return err
-	}
-	binary, err := filepath.Abs(*ashlar)
-	if err != nil {
-		return err
-	}
-	// W4 adds 512 MiB for every round to the 256 MiB that are hit.
-	b := &bench{dir: dir, ashlar: binary, memory: "1 GiB", memoryVCL: "1280m", objects: objects}
-	if b.origin, err = startOrigin(); err != nil {
-		return err
-	}
-	defer b.stop()
-	for _, obj := range objects {
-		b.origin.add(obj)
-	}
-	ready, stopWaiting := context.WithTimeout(ctx, time.Minute)
-	defer stopWaiting()
-	if err := b.start(ready); err != nil {
-		return err
-	}
+func (f *files) flags(set *flag.FlagSet) {
+	set.StringVar(&f.ashlar, "ashlar", "bin/ashlar", "the executable `file`")
+	set.StringVar(&f.out, "out", "out", "`folder` for what is written")
+	set.StringVar(&f.publish, "publish", "", "`folder` of the repository, whose documentation gets the figures")
+}
 
-	o.print(os.Stdout)
-	report, err := b.measure(ctx, o)
-	if report != nil && len(report.Runs) > 0 {
-		report.print(os.Stdout)
-		err = errors.Join(err, report.write(*out))
+// finish prints r and writes it to files; whole says that nothing of it is missing.
+func (f *files) finish(r *report, whole bool) error {
+	if err := r.finish(os.Stdout, f.out); err != nil || f.publish == "" || !whole {
+		return err
 	}
-	if len(b.missing) > 0 {
-		fmt.Printf("\nNot installed, not compared: %s. On Debian: apt-get install nginx varnish\n",
-			strings.Join(b.missing, ", "))
+	return r.publish(f.publish)
+}
+
+// parse parses args, which must all be flags, and makes f.ashlar absolute.
+func (f *files) parse(set *flag.FlagSet, args []string) error {
+	if err := set.Parse(args); err != nil {
+		return err
 	}
+	if set.NArg() > 0 {
+		return fmt.Errorf("unexpected %q", set.Args())
+	}
+	var err error
+	f.ashlar, err = filepath.Abs(f.ashlar)
 	return err
 }
 
-// write writes the report as a JSON file named after the time.
-func (r *report) write(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+func runPeers(ctx context.Context, args []string) error {
+	var o options
+	var f files
+	set := flag.NewFlagSet("bench", flag.ContinueOnError)
+	set.Usage = func() {
+		_, _ = fmt.Fprintln(set.Output(), usage)
+		set.PrintDefaults()
+	}
+	f.flags(set)
+	parsed := o.flags(set)
+	set.StringVar(&o.Only, "only", "", "workloads to run, `W1,W2,…`; all when empty")
+	set.StringVar(&o.Contestants, "contestants", "", "servers to run, `ashlar,nginx-slice,…`; all when empty")
+	if err := f.parse(set, args); err != nil {
 		return err
 	}
-	data, err := json.MarshalIndent(r, "", "  ")
+	parsed()
+
+	b, err := newBench(f.ashlar)
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(dir, "bench-"+r.Start.UTC().Format("20060102-150405")+".json")
-	fmt.Println("\nwritten:", file)
-	return os.WriteFile(file, append(data, '\n'), 0o644)
+	defer b.stop()
+	if err := b.start(ctx, o); err != nil {
+		return err
+	}
+	for _, m := range b.missing {
+		fmt.Println("not installed, not compared:", m)
+	}
+	if len(b.contestants) == 0 {
+		return errors.New("nothing to measure")
+	}
+	o.print(os.Stdout)
+	r := b.newReport(ctx, o, kindPeers, args)
+	r.Routing, err = routingRuns(ctx, goalNodes, o.Rounds)
+	if err == nil {
+		err = b.measure(ctx, o, r)
+	}
+	return errors.Join(err, f.finish(r, err == nil))
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -16,13 +18,31 @@ import (
 
 // options say how much is measured and when a measurement counts.
 type options struct {
-	Rounds     int           `json:"rounds"`
-	ColdRounds int           `json:"cold_rounds"`
-	Duration   time.Duration `json:"duration_ns"`
-	Foreign    float64       `json:"foreign_cores"`
-	Attempts   int           `json:"attempts"`
-	Only       string        `json:"only,omitempty"`
-	Seed       uint64        `json:"seed"`
+	Rounds      int           `json:"rounds"`
+	ColdRounds  int           `json:"cold_rounds"`
+	Duration    time.Duration `json:"duration_ns"`
+	Foreign     float64       `json:"foreign_cores"`
+	Attempts    int           `json:"attempts"`
+	Only        string        `json:"only,omitempty"` // workloads
+	Contestants string        `json:"contestants,omitempty"`
+	Seed        uint64        `json:"seed"`
+	Quick       bool          `json:"quick,omitempty"`
+}
+
+// flags adds what every measuring subcommand takes. The function that is returned is for after the parsing.
+func (o *options) flags(f *flag.FlagSet) (parsed func()) {
+	f.DurationVar(&o.Duration, "seconds", 3*time.Second, "length of one run")
+	f.IntVar(&o.Rounds, "rounds", 5, "rounds; each runs every workload on every server")
+	f.IntVar(&o.ColdRounds, "cold-rounds", 5, "rounds of what is read for the first time")
+	f.Float64Var(&o.Foreign, "foreign", 0.10, "CPU time of other processes that a run may see, in `cores`")
+	f.IntVar(&o.Attempts, "attempts", 3, "how often a run is tried before its figures are taken as they are")
+	f.Uint64Var(&o.Seed, "seed", 1, "of the requests")
+	quick := f.Bool("quick", false, "a smoke run: one short round, whatever else the machine does")
+	return func() {
+		if *quick {
+			o.Quick, o.Rounds, o.Duration, o.Attempts, o.ColdRounds = true, 1, 500*time.Millisecond, 1, 1
+		}
+	}
 }
 
 func (o options) print(w io.Writer) {
@@ -81,27 +101,31 @@ type result struct {
 	Workload   string  `json:"workload"`
 	Contestant string  `json:"contestant"`
 	Round      int     `json:"round"`
-	Rate       float64 `json:"rate"` // in Unit; higher is better, but for seconds
-	Unit       string  `json:"unit"` // "req/s", "MB/s" or "s"
+	Rate       float64 `json:"rate"` // in Unit; higher is better, but for times
+	Unit       string  `json:"unit"` // "req/s", "MB/s", "s", unitNS or unitMean
 	P50ms      float64 `json:"p50_ms"`
 	P99ms      float64 `json:"p99_ms"`
 	// CPU is what the server used: seconds per 10 000 requests (W1) or per GB (others).
 	CPU        float64 `json:"cpu"`
-	PeakRSS    int64   `json:"peak_rss_bytes"` // during the run
+	PeakRSS    int64   `json:"peak_rss_bytes"`         // during the run; of several processes, the sum of peaks
+	Memory     int64   `json:"memory_bytes,omitempty"` // that ashlar is given for blocks
 	OriginGETs int64   `json:"origin_gets"`
-	ClientBusy float64 `json:"client_busy"` // share of the time that the load generator's thread ran
-	Foreign    float64 `json:"foreign_cores"`
-	Attempt    int     `json:"attempt"`
-	Dropped    bool    `json:"dropped"` // for foreign load; counted only where there is nothing better
+	// OriginBytes are those of bodies that the origin sent during a run of W4.
+	OriginBytes int64   `json:"origin_bytes,omitempty"`
+	FromBelow   float64 `json:"from_below,omitempty"` // share of ashlar's blocks that were not in memory
+	Allocs      float64 `json:"allocs,omitempty"`     // of a simulation, for each of what Rate is of
+	ClientBusy  float64 `json:"client_busy"`          // share of the time that the load generator's thread ran
+	Foreign     float64 `json:"foreign_cores"`
+	Attempt     int     `json:"attempt"`
+	Dropped     bool    `json:"dropped"` // for foreign load; counted only where there is nothing better
 }
 
-// measure runs everything, in turns.
-func (b *bench) measure(ctx context.Context, o options) (*report, error) {
-	r := &report{Start: time.Now(), Options: o, Missing: b.missing, CPUs: runtime.NumCPU(), Go: runtime.Version()}
-	loads := workloads(b.objects, o.Seed)
-	if err := b.fill(); err != nil {
-		return r, err
+// measure runs everything that o wants on everyone, in turns, and adds it to r.
+func (b *bench) measure(ctx context.Context, o options, r *report) error {
+	if err := b.fill(ctx); err != nil {
+		return err
 	}
+	loads := workloads(b.objects, o.Seed)
 	for round := range o.Rounds {
 		for _, w := range loads {
 			if !o.wants(w.name) {
@@ -118,7 +142,7 @@ func (b *bench) measure(ctx context.Context, o options) (*report, error) {
 					return res, err
 				})
 				if err != nil {
-					return r, err
+					return err
 				}
 			}
 		}
@@ -135,17 +159,17 @@ func (b *bench) measure(ctx context.Context, o options) (*report, error) {
 					continue
 				}
 				err := r.attempt(ctx, o, func(attempt int) (result, error) {
-					res, err := b.coldRead(name, c, round, attempt)
+					res, err := b.coldRead(ctx, name, c, round, attempt)
 					res.Round = round
 					return res, err
 				})
 				if err != nil {
-					return r, err
+					return err
 				}
 			}
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // turn is the order of the contestants in a round: each is first once, so that none always runs after the same other.
@@ -154,26 +178,43 @@ func (b *bench) turn(round int) []contestant {
 	return slices.Concat(b.contestants[n:], b.contestants[:n])
 }
 
-// fill reads every object through every contestant, so that all that follows are hits, and checks every word of it.
-func (b *bench) fill() error {
+// maxFills bounds the passes of fill. A disk tier keeps of each pass what its write queue has room for.
+const maxFills = 20
+
+// fill reads every object through every contestant until a pass asks the origin nothing, so that all that follows are
+// hits, and checks every word of it.
+func (b *bench) fill(ctx context.Context) error {
 	parts := make([]part, len(b.objects))
 	for i, o := range b.objects {
 		parts[i] = part{obj: o, length: o.size}
 	}
+	filled := make(map[string]bool) // by address
 	for _, c := range b.contestants {
-		if !c.warm {
+		if !c.warm || filled[c.addr] {
 			continue
 		}
+		filled[c.addr] = true
 		requests, err := prepare(c.addr, c.key, parts)
 		if err != nil {
 			return err
 		}
-		// Twice: a cache may need to see an object again before it keeps it.
 		l := load{
-			addr: c.addr, requests: requests, conns: 1, count: 2 * len(parts), inOrder: true, step: 8, duration: time.Minute,
+			addr: c.addr, requests: requests, conns: 1, count: len(parts), inOrder: true, step: 8, duration: time.Minute,
 		}
-		if _, err := l.run(); err != nil {
-			return fmt.Errorf("fill %s: %w", c.name, err)
+		for pass := 1; ; pass++ {
+			gets := b.origin.gets.Load()
+			if _, err := l.run(); err != nil {
+				return fmt.Errorf("fill %s: %w", c.name, err)
+			}
+			if err := c.diskIdle(ctx); err != nil {
+				return fmt.Errorf("fill %s: %w", c.name, err)
+			}
+			if b.origin.gets.Load() == gets {
+				break
+			}
+			if pass == maxFills {
+				return fmt.Errorf("fill %s: it still asks the origin after %d passes over the same objects", c.name, pass)
+			}
 		}
 	}
 	return nil
@@ -196,7 +237,7 @@ func (r *report) attempt(ctx context.Context, o options, run func(attempt int) (
 		if res.Dropped {
 			note = fmt.Sprintf("  dropped: other processes took %.2f cores", res.Foreign)
 		}
-		fmt.Printf("%-9s %-17s %9.5g %-5s  p99 %8.2f ms  client %3.0f%%%s\n", res.Workload, res.Contestant, res.Rate,
+		fmt.Printf("%-9s %-21s %9.5g %-5s  p99 %8.2f ms  client %3.0f%%%s\n", res.Workload, res.Contestant, res.Rate,
 			res.Unit, res.P99ms, 100*res.ClientBusy, note)
 		if !res.Dropped || attempt >= o.Attempts {
 			return nil
@@ -211,7 +252,9 @@ func (b *bench) hits(w workload, c contestant, d time.Duration, seed uint64) (re
 	if err != nil {
 		return res, err
 	}
-	l := load{addr: c.addr, requests: requests, seed: seed, conns: w.conns, duration: d, step: w.step}
+	l := load{
+		addr: c.addr, requests: requests, seed: seed, conns: cmp.Or(c.conns, w.conns), duration: d, step: w.step,
+	}
 	got, err := b.watch(&res, c, l)
 	if err != nil {
 		return res, err
@@ -219,6 +262,9 @@ func (b *bench) hits(w workload, c contestant, d time.Duration, seed uint64) (re
 	if res.OriginGETs != 0 {
 		// A server that fetches is not measured on hits; say so rather than print a figure.
 		return res, fmt.Errorf("%d requests reached the origin during a run of hits", res.OriginGETs)
+	}
+	if c.below != "" && res.FromBelow < 0.5 {
+		return res, fmt.Errorf("only %.0f%% of the blocks came from %s", 100*res.FromBelow, c.below)
 	}
 	res.Rate = float64(got.Responses) / got.Elapsed.Seconds()
 	if w.unit == "MB/s" {
@@ -231,7 +277,7 @@ func (b *bench) hits(w workload, c contestant, d time.Duration, seed uint64) (re
 }
 
 // coldRead reads an object that nobody has read before.
-func (b *bench) coldRead(name string, c contestant, round, attempt int) (result, error) {
+func (b *bench) coldRead(ctx context.Context, name string, c contestant, round, attempt int) (result, error) {
 	res := result{Workload: name, Contestant: c.name, Unit: "s"}
 	slug := strings.NewReplacer(" ", "-", "/", "-").Replace(name + "-" + c.name)
 	obj := object{name: fmt.Sprintf("cold-%s-%d-%d", slug, round, attempt), size: coldSize, seed: uint64(1000 + round)}
@@ -255,15 +301,22 @@ func (b *bench) coldRead(name string, c contestant, round, attempt int) (result,
 	if err != nil {
 		return res, err
 	}
+	if res.OriginBytes, err = b.origin.sent(ctx, obj); err != nil {
+		return res, err
+	}
 	res.Rate = got.Elapsed.Seconds()
 	res.CPU /= float64(got.Bytes) / 1e9
-	return res, nil
+	return res, c.diskIdle(ctx) // what it still writes must not be the next one's foreign load
 }
 
 // watch runs l on c and fills in what the run cost; res.CPU is left in seconds.
 func (b *bench) watch(res *result, c contestant, l load) (loadResult, error) {
-	if c.proc != nil {
-		proc.ResetPeak(c.proc.Pid())
+	for _, p := range c.procs {
+		proc.ResetPeak(p.Pid())
+	}
+	belowBefore, allBefore, err := c.blocks()
+	if err != nil {
+		return loadResult{}, err
 	}
 	before, err := sample(c)
 	if err != nil {
@@ -278,9 +331,16 @@ func (b *bench) watch(res *result, c contestant, l load) (loadResult, error) {
 	if err != nil {
 		return got, err
 	}
+	below, all, err := c.blocks()
+	if err != nil {
+		return got, err
+	}
+	if all > allBefore {
+		res.FromBelow = (below - belowBefore) / (all - allBefore)
+	}
 	res.OriginGETs = b.origin.gets.Load() - gets
 	res.CPU = (after.server.CPU - before.server.CPU).Seconds()
-	res.PeakRSS = after.server.PeakRSS
+	res.PeakRSS, res.Memory = after.server.PeakRSS, c.limit
 	res.Foreign = max(0, (after.foreign-before.foreign).Seconds()/after.at.Sub(before.at).Seconds())
 	res.ClientBusy = got.ClientCPU.Seconds() / got.Elapsed.Seconds()
 	slices.Sort(got.Latencies)
@@ -309,8 +369,6 @@ func sample(c contestant) (moment, error) {
 		return m, err
 	}
 	m.foreign = busy - own.CPU
-	if c.proc != nil {
-		m.server, err = proc.UsageOf(c.proc.Pid())
-	}
+	m.server, err = c.usage()
 	return m, err
 }

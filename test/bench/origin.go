@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -39,6 +40,21 @@ func startOrigin() (*origin, error) {
 
 // add makes an object readable.
 func (o *origin) add(obj object) { o.s3.PutGenerated(bucket, obj.name, obj.size, obj.seed) }
+
+// sent returns how many bytes of an object have been sent, once all requests have ended.
+func (o *origin) sent(ctx context.Context, obj object) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, stall)
+	defer cancel()
+	for {
+		n := o.s3.Counters()
+		if n.InFlight == 0 {
+			return n.Objects[bucket+"/"+obj.name].BytesSent, nil
+		}
+		if err := sleep(ctx, 5*time.Millisecond); err != nil {
+			return 0, err
+		}
+	}
+}
 
 func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {

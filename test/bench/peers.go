@@ -8,78 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
-	"github.com/ashlar-s3/ashlar/test/internal/node"
 	"github.com/ashlar-s3/ashlar/test/internal/proc"
 )
-
-// contestant is a server under load.
-type contestant struct {
-	name string
-	addr string        // host:port
-	key  node.Key      // requests are signed with; zero leaves them unsigned
-	proc *proc.Process // nil for the origin itself
-	cold bool          // takes part in reads of what it has not seen
-	warm bool          // takes part in reads of what it holds
-}
-
-// bench is everything that runs.
-type bench struct {
-	dir         string // scratch
-	ashlar      string // the executable
-	memory      string // of each cache, as ashlar spells it
-	memoryVCL   string // as varnishd spells it
-	objects     []object
-	origin      *origin
-	contestants []contestant
-	missing     []string // peers that are not installed
-}
-
-// key is a made-up pair of credentials for the signed contestant.
-var key = node.Key{Access: "AKIABENCHMARK0000000", Secret: "a-secret-of-the-benchmark-and-of-nothing-else"}
-
-func (b *bench) start(ctx context.Context) error {
-	b.contestants = append(b.contestants, contestant{name: "origin", addr: b.origin.addr, cold: true})
-	for _, start := range []func(context.Context) error{
-		b.startAshlar, b.startNginxSlice, b.startNginxStatic, b.startVarnish, b.startFloor,
-	} {
-		if err := start(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (b *bench) stop() {
-	for _, c := range b.contestants {
-		if c.proc != nil {
-			_ = c.proc.Stop(10 * time.Second)
-		}
-	}
-	_ = b.origin.server.Close()
-}
-
-func (b *bench) startAshlar(ctx context.Context) error {
-	for _, signed := range []bool{true, false} {
-		o := node.Options{
-			Binary: b.ashlar, Dir: b.dir, Memory: b.memory, Origin: "http://" + b.origin.addr,
-			// Nothing is confirmed during a run: its peers don't either.
-			Extra: "[buckets]\nconsistency = { mode = \"etag\", ttl = \"1h\" }",
-		}
-		c := contestant{name: "ashlar-anonymous", cold: true, warm: true}
-		if signed {
-			o.Key, c.name, c.key = key, "ashlar", key
-		}
-		n, err := node.Start(ctx, o)
-		if err != nil {
-			return err
-		}
-		c.proc, c.addr = n.Process, n.Addr
-		b.contestants = append(b.contestants, c)
-	}
-	return nil
-}
 
 // startNginxSlice starts nginx with the slice module and a cache on disk, which its own page cache serves.
 func (b *bench) startNginxSlice(ctx context.Context) error {
@@ -127,7 +58,7 @@ func (b *bench) startNginxStatic(ctx context.Context) error {
 func (b *bench) startNginx(ctx context.Context, c contestant, http string) error {
 	path := find("nginx")
 	if path == "" {
-		b.missing = append(b.missing, c.name)
+		b.missing = append(b.missing, c.name+": apt-get install nginx")
 		return nil
 	}
 	var err error
@@ -173,7 +104,7 @@ func (b *bench) startVarnish(ctx context.Context) error {
 	c := contestant{name: "varnish", cold: true, warm: true}
 	path := find("varnishd")
 	if path == "" {
-		b.missing = append(b.missing, c.name)
+		b.missing = append(b.missing, c.name+": apt-get install varnish")
 		return nil
 	}
 	var err error
@@ -190,7 +121,7 @@ sub vcl_backend_response { set beresp.ttl = 1h; }
 		return err
 	}
 	return b.startPeer(ctx, c, proc.Spec{Name: c.name, Path: path, Args: []string{
-		"-F", "-n", filepath.Join(b.dir, "varnish"), "-a", c.addr, "-f", file, "-s", "malloc," + b.memoryVCL,
+		"-F", "-n", filepath.Join(b.dir, "varnish"), "-a", c.addr, "-f", file, "-s", "malloc," + memoryVarnish,
 	}})
 }
 
@@ -204,17 +135,19 @@ func (b *bench) startFloor(ctx context.Context) error {
 	if c.addr, err = proc.FreeAddr(); err != nil {
 		return err
 	}
-	return b.startPeer(ctx, c, proc.Spec{Name: c.name, Path: self, Args: []string{"-serve-floor", c.addr}})
+	return b.startPeer(ctx, c, proc.Spec{Name: c.name, Path: self, Args: []string{"floor", c.addr}})
 }
 
 func (b *bench) startPeer(ctx context.Context, c contestant, spec proc.Spec) error {
-	var err error
-	if c.proc, err = proc.Start(spec); err != nil {
+	p, err := proc.Start(spec)
+	if err != nil {
 		return err
 	}
-	b.contestants = append(b.contestants, c) // stop ends it, ready or not
+	b.started = append(b.started, p)
+	c.procs = []*proc.Process{p}
+	b.contestants = append(b.contestants, c)
 	url := "http://" + c.addr + "/" + bucket + "/" + "ready"
-	return c.proc.WaitHTTP(ctx, url, func(status int) bool { return status == http.StatusNotFound })
+	return p.WaitHTTP(ctx, url, func(status int) bool { return status == http.StatusNotFound })
 }
 
 // find looks for a program where Debian puts servers too, which PATH may lack.

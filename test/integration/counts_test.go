@@ -16,6 +16,9 @@ import (
 	"github.com/ashlar-s3/ashlar/test/internal/node"
 )
 
+// noHedge begins a configuration of buckets whose origin requests can be counted, however busy this machine is.
+const noHedge = "[buckets]\nfetch.hedge = false\n"
+
 // What reaches the origin for an object of 64 MiB, blocks of 1 MiB and a fetch window of 8.
 func TestOriginRequests(t *testing.T) {
 	const size, window, seed = 64 << 20, 8 << 20, 7
@@ -23,15 +26,15 @@ func TestOriginRequests(t *testing.T) {
 	for _, key := range []string{"whole", "crowd", "small"} {
 		o.PutGenerated("counts", key, size, seed)
 	}
-	n := newNode(t, o.url, nil)
+	n := newNode(t, o.url, func(opts *node.Options) { opts.Extra = noHedge })
 	want := generated(seed, 0, size)
 	c := sdk(n.URL(), clientKey)
 	expect := func(name string, gets int64) {
 		t.Helper()
-		got := o.Counters()
-		if got.ByMethod["GET"] != gets || got.ByMethod["HEAD"] != 0 {
-			t.Errorf("%s: the origin got %d GETs and %d HEADs, want %d and 0:\n%v", name, got.ByMethod["GET"],
-				got.ByMethod["HEAD"], gets, o.Log())
+		got := o.Counters().ByOperation // of objects: a look at the service itself is part of starting
+		if got["GetObject"] != gets || got["HeadObject"] != 0 {
+			t.Errorf("%s: the origin got %d GETs and %d HEADs, want %d and 0:\n%v", name, got["GetObject"],
+				got["HeadObject"], gets, o.Log())
 		}
 		o.ResetCounters()
 	}
@@ -103,7 +106,9 @@ func TestOriginConnections(t *testing.T) {
 	o := newCountedOrigin(t)
 	o.PutGenerated("connections", "object", block*misses, seed)
 	n := newNode(t, o.url, func(opts *node.Options) {
-		opts.Extra = "[buckets]\nblock_size = \"64 KiB\"\nfetch_window = 1\nread_window = 1"
+		// By chance two reads of one client are of neighbours, and look like a scan: what is read ahead then may have left
+		// the memory again when it is wanted.
+		opts.Extra = noHedge + "block_size = \"64 KiB\"\nfetch_window = 1\nread_window = 1\nreadahead = 0"
 	})
 	c := sdk(n.URL(), clientKey)
 	order := make(chan int64, misses)
@@ -124,7 +129,7 @@ func TestOriginConnections(t *testing.T) {
 		})
 	}
 	readers.Wait()
-	gets, opened := o.Counters().ByMethod["GET"], o.connections.Load()
+	gets, opened := o.Counters().ByOperation["GetObject"], o.connections.Load()
 	t.Logf("%d origin GETs over %d connections", gets, opened)
 	if gets != misses || opened > 128 {
 		t.Errorf("%d origin GETs over %d connections, want %d over at most 128", gets, opened, misses)

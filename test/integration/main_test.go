@@ -190,13 +190,15 @@ func (v *versitygw) start() error {
 	return nil
 }
 
-// sdk is the Go client for an endpoint, as its users have it but for path-style addressing.
+// sdk is the Go client for an endpoint, as LoadDefaultConfig sets it up, but for path-style addressing.
 func sdk(endpoint string, key node.Key, change ...func(*s3.Options)) *s3.Client {
 	o := s3.Options{
 		BaseEndpoint: &endpoint, Region: region, UsePathStyle: true,
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: key.Access, SecretAccessKey: key.Secret}, nil
 		}),
+		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenSupported,
+		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenSupported,
 	}
 	for _, c := range change {
 		c(&o)
@@ -253,7 +255,7 @@ var signature = regexp.MustCompile(`(?i)signature["']?\s*[=:]\s*["']?[0-9a-f]{64
 // secretsIn looks for secrets and signatures in the log of a node that ran with the keys of this package.
 func secretsIn(log string) []string {
 	found := signature.FindAllString(log, 5)
-	for _, secret := range []string{clientKey.Secret, originKey.Secret} {
+	for _, secret := range []string{clientKey.Secret, originKey.Secret, gatewayKey.Secret} {
 		if strings.Contains(log, secret) {
 			found = append(found, secret)
 		}

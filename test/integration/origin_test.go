@@ -3,9 +3,9 @@
 package integration
 
 import (
-	"errors"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 
@@ -21,27 +21,21 @@ type countedOrigin struct {
 
 func newCountedOrigin(t *testing.T) *countedOrigin {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	o := &countedOrigin{
 		Server: devs3.New(devs3.Config{Keys: map[string]string{originKey.Access: originKey.Secret}, Region: region}),
-		url:    "http://" + l.Addr().String(),
 	}
-	server := &http.Server{Handler: o.Server, ConnState: func(_ net.Conn, s http.ConnState) {
+	server := httptest.NewUnstartedServer(o.Server)
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateNew {
 			o.connections.Add(1)
 		}
-	}}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
+	}
+	server.Start()
 	t.Cleanup(func() {
-		_ = server.Close()
-		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
+		server.CloseClientConnections()
+		server.Close()
 	})
+	o.url = server.URL
 	return o
 }
 

@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -174,5 +176,76 @@ func TestLogHoldsNoSecrets(t *testing.T) {
 	}
 	if len(found) > 0 {
 		t.Errorf("in the log: %q\n%s", found, log)
+	}
+}
+
+// The origin is gone for a minute under load: no hit fails, misses fail fast and say when to come back, and all is well
+// after its return without a restart.
+func TestOutageUnderLoad(t *testing.T) {
+	p := newPair(t, nil)
+	bucket := p.bucket(t)
+	data := random(31, 4<<20)
+	p.put(t, bucket, "warm", data)
+	p.put(t, bucket, "cold", data)
+	c := sdk(p.node.URL(), clientKey, once)
+	if _, _, err := read(t.Context(), c, bucket, "warm", ""); err != nil {
+		t.Fatal(err)
+	}
+	p.origin.Kill()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var load sync.WaitGroup
+	var hits, misses atomic.Int64
+	before := metric(t, p.node, "ashlar_origin_requests_total")
+	for range 4 {
+		load.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				off := i * 100_003 % (len(data) - 100_000)
+				b, _, err := read(t.Context(), c, bucket, "warm", fmt.Sprintf("bytes=%d-%d", off, off+99_999))
+				if err != nil || !bytes.Equal(b, data[off:off+100_000]) {
+					t.Errorf("a hit without an origin: %d bytes, %v", len(b), err)
+				}
+				hits.Add(1)
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+		load.Go(func() {
+			for ctx.Err() == nil {
+				began := time.Now()
+				_, _, err := read(t.Context(), c, bucket, "cold", "")
+				took := time.Since(began)
+				if got, _ := status(err); got != http.StatusServiceUnavailable || took > 20*time.Second {
+					t.Errorf("a miss without an origin: %d after %v, %v", got, took, err)
+				}
+				misses.Add(1)
+				time.Sleep(50 * time.Millisecond)
+			}
+		})
+	}
+	load.Wait()
+	asked := metric(t, p.node, "ashlar_origin_requests_total") - before
+	t.Logf("%d hits, %d misses, %v requests to the origin", hits.Load(), misses.Load(), asked)
+	if asked > 300 || asked > float64(misses.Load())/2 { // one a second, and those before the breaker opened
+		t.Errorf("%v requests to the absent origin for %d misses: they were not told at once", asked, misses.Load())
+	}
+	resp, err := http.Get(presigned(t, p.node.URL(), bucket, "cold"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("%s, Retry-After %q", resp.Status, resp.Header.Get("Retry-After"))
+	}
+	if err := p.origin.start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		b, _, err := read(t.Context(), c, bucket, "cold", "")
+		if err == nil && bytes.Equal(b, data) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after the origin's return: %d bytes, %v", len(b), err)
+		}
 	}
 }

@@ -89,9 +89,10 @@ func TestBoto3(t *testing.T) {
 }
 
 func TestParquet(t *testing.T) {
-	p := sharedPair(t)
+	p, _ := matrixPair(t, sharedPair(t).origin, "http")
 	python(t, "parquet.py", map[string]any{
 		"bucket": p.bucket(t), "region": region,
 		"origin": side(p.origin.url(), originKey), "node": side(p.node.URL(), clientKey),
+		"metrics": "http://" + p.node.Admin + "/metrics",
 	})
 }

@@ -4,6 +4,7 @@ package node
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -27,8 +28,14 @@ type Options struct {
 	OriginKey Key    // zero sends requests to the origin unsigned
 	Key       Key    // of clients, with every right; zero serves anonymous clients
 	Memory    string // of blocks, as in the configuration: "256 MiB"; "" is the default
-	Verbose   bool   // log all there is, every request too
-	Extra     string // more TOML: whole tables that are not [server], [log], [origin], [auth], [cache]
+	// InfoMemory is for what is known of objects; "" is the default. It needs Memory.
+	InfoMemory string
+	Verbose    bool   // log all there is, every request too
+	Rights     string // of the key, as in the configuration; "" is all
+	Cert       string // PEM file, with CertKey for https; "" is http
+	CertKey    string
+	Env        []string // more of the environment, beside PATH and HOME
+	Extra      string   // more TOML: whole tables that are not [server], [log], [origin], [auth], [cache]
 }
 
 // Node is a running ashlar.
@@ -40,7 +47,12 @@ type Node struct {
 }
 
 // URL is the endpoint for S3 clients.
-func (n *Node) URL() string { return "http://" + n.Addr }
+func (n *Node) URL() string {
+	if n.opts.Cert != "" {
+		return "https://" + n.Addr
+	}
+	return "http://" + n.Addr
+}
 
 // Start starts a node and waits until it is ready.
 func Start(ctx context.Context, o Options) (*Node, error) {
@@ -59,13 +71,13 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 	n.Process, err = proc.Start(proc.Spec{
 		Name: "ashlar", Path: o.Binary, Args: []string{"serve", "--config", file},
 		// Nothing that configures it but the file.
-		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + o.Dir},
+		Env: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + o.Dir}, o.Env...),
 	})
 	if err != nil {
 		return nil, err
 	}
 	ready := func(status int) bool { return status == http.StatusOK }
-	if err := n.WaitHTTP(ctx, n.URL()+"/-/ready", ready); err != nil {
+	if err := n.WaitHTTP(ctx, "http://"+n.Admin+"/-/ready", ready); err != nil {
 		n.Kill()
 		return nil, err
 	}
@@ -77,6 +89,9 @@ func (n *Node) config() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p("[server]\nlisten = %q\nadmin = %q\naccess_log = %v", n.Addr, n.Admin, o.Verbose)
+	if o.Cert != "" {
+		p("tls = { cert = %q, key = %q }", o.Cert, o.CertKey)
+	}
 	if o.Verbose {
 		p("[log]\nlevel = \"debug\"\nformat = \"json\"")
 	}
@@ -90,10 +105,13 @@ func (n *Node) config() string {
 		p("[auth]\nmode = \"anonymous\"")
 	} else {
 		p("[auth]\nmode = \"static\"\n[[auth.keys]]\naccess_key = %q\nsecret_key = %q", o.Key.Access, o.Key.Secret)
-		p("read = true\nwrite = true\nlist = true\ndelete = true\nadmin = true")
+		p("%s", cmp.Or(o.Rights, "read = true\nwrite = true\nlist = true\ndelete = true\nadmin = true"))
 	}
 	if o.Memory != "" {
 		p("[cache]\nmemory = %q", o.Memory)
+		if o.InfoMemory != "" {
+			p("info_memory = %q", o.InfoMemory)
+		}
 	}
 	p("%s", o.Extra)
 	return b.String()
