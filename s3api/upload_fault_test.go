@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -386,11 +387,13 @@ func TestReadAcrossWrite(t *testing.T) {
 		n := newNode(t, nil)
 		old, written := strings.Repeat("o", 3*wireBlock), strings.Repeat("n", 3*wireBlock)
 		n.origin.Put("bucket", "k", []byte(old))
-		hold := make(chan struct{})
+		begun, hold := make(chan struct{}), make(chan struct{})
+		release := sync.OnceFunc(func() { close(hold) })
+		t.Cleanup(release)
 		var first atomic.Bool
 		n.origin.Fault(func(r *http.Request) *devs3.Fault {
 			if r.Method == "GET" && !first.Swap(true) {
-				return &devs3.Fault{Break: &devs3.Break{After: 100, Kind: devs3.BreakStall, Until: hold}}
+				return devs3.CallAfter(100, func() { close(begun); <-hold })
 			}
 			return nil
 		})
@@ -409,9 +412,7 @@ func TestReadAcrossWrite(t *testing.T) {
 			}
 			got <- string(b)
 		}()
-		for !first.Load() {
-			time.Sleep(time.Millisecond)
-		}
+		<-begun // the origin's answer is of the old version now
 		body := ""
 		if method == "PUT" {
 			body = written
@@ -419,7 +420,7 @@ func TestReadAcrossWrite(t *testing.T) {
 		if resp := do(t, n.front, signed(t, nodeKey, method, url, body)); resp.StatusCode/100 != 2 {
 			t.Fatal(read(t, resp))
 		}
-		close(hold)
+		release()
 		if b := <-got; b != old && b != body {
 			t.Errorf("%s: the read across it has %d bytes", method, len(b))
 		}
