@@ -276,7 +276,7 @@ func (p *purge) send(ctx context.Context, dry bool) (int, error) {
 		return 0, fmt.Errorf("purge: no answer from the node: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	if err != nil {
 		return 0, fmt.Errorf("purge: the node's answer broke off: %w", err)
 	}
@@ -294,16 +294,23 @@ func (p *purge) send(ctx context.Context, dry bool) (int, error) {
 
 // refusedPurge says why a node refuses, in its own words where it has any.
 func refusedPurge(status string, answer []byte) error {
+	code, said := refusal(status, answer)
+	if code == "AccessDenied" {
+		said += " (the key needs admin = true for the bucket, and a prefix that covers this one)"
+	}
+	return fmt.Errorf("purge: refused: %s", said)
+}
+
+const maxRefusal = 64 << 10 // bytes of an error document that are read
+
+// refusal is what an S3 error document says, or the status where the answer has none.
+func refusal(status string, answer []byte) (code, said string) {
 	var e struct {
 		Code    string
 		Message string
 	}
 	if xml.Unmarshal(answer, &e) != nil || e.Code == "" {
-		return fmt.Errorf("purge: refused: %s", status)
+		return "", status
 	}
-	hint := ""
-	if e.Code == "AccessDenied" {
-		hint = " (the key needs admin = true for the bucket, and a prefix that covers this one)"
-	}
-	return fmt.Errorf("purge: refused: %s: %s%s", e.Code, e.Message, hint)
+	return e.Code, e.Code + ": " + e.Message
 }

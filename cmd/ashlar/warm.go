@@ -316,8 +316,9 @@ func (w *warm) list(ctx context.Context, after string) (*listing, error) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1024))
-		return nil, fmt.Errorf("warm: the listing of s3://%s was refused: %d: %s", w.bucket, resp.StatusCode, text)
+		answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+		_, said := refusal(resp.Status, answer)
+		return nil, fmt.Errorf("warm: the origin refused the listing of s3://%s: %s", w.bucket, said)
 	}
 	p := new(listing)
 	if err := xml.NewDecoder(resp.Body).Decode(p); err != nil {

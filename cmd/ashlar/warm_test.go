@@ -159,6 +159,16 @@ func TestWarmGoesOn(t *testing.T) {
 	}
 }
 
+// A listing that is refused is told by the origin's code and message, not as the document they came in.
+func TestWarmRefused(t *testing.T) {
+	tc := newTestCluster(t, time.Hour, nil)
+	code, _, errOut := runFor(t.Context(), "warm", "s3://nowhere", "--config", tc.file(t))
+	const want = "the origin refused the listing of s3://nowhere: NoSuchBucket: "
+	if code != exitFailed || !strings.Contains(errOut, want) || strings.Contains(errOut, "<") {
+		t.Errorf("%d\n%s\nwant %s", code, errOut, want)
+	}
+}
+
 func TestPacer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, began := pacer{rate: 1000}, time.Now()

@@ -49,19 +49,6 @@ func EncodePath(path string) string {
 	return path
 }
 
-// CanonicalPath is the path that a signature covers: EncodePath(DecodePath(raw)), "/" for an empty one. All encodings
-// of a path have one canonical path. The error is ErrMalformed.
-func CanonicalPath(raw string) (string, error) {
-	p, err := DecodePath(raw)
-	if err != nil {
-		return "", err
-	}
-	if p == "" {
-		return "/", nil
-	}
-	return EncodePath(p), nil
-}
-
 // Param is one parameter of a query, decoded.
 type Param struct{ Name, Value string }
 
