@@ -387,6 +387,73 @@ func TestFallback(t *testing.T) {
 	}
 }
 
+// TestFallbackBesideASlowNode: where no other node is left to be asked while one is slow, the fallback is; the node that
+// lost to it three times is down. What the fallback can't do does not end a read that the node can.
+func TestFallbackBesideASlowNode(t *testing.T) {
+	f := newFake(t, 1)
+	f.origin.Put("bkt", "k", origintest.Object{Size: 100})
+	own := origintest.New()
+	own.Put("bkt", "k", origintest.Object{Size: 100})
+	hedge := &setHedge{FixedHedge(0, 16), atomic.Int64{}}
+	hedge.after.Store(int64(time.Hour))
+	c := f.client(t, func(l *Config) { l.Hedge, l.Fallback, l.FirstByte, l.DownFor = hedge, own, time.Minute, time.Hour })
+	node := f.nodes[0]
+
+	// Nothing that the fallback says but the object itself is taken for the answer.
+	tag := mustRead(t, c.Origin("bkt"), "k", origin.GetOptions{}).Info.ETag
+	for _, fault := range []origintest.Fault{{Status: 500}, {Status: 403}, {Status: 412}, {Err: io.ErrUnexpectedEOF}} {
+		own.Fail(1, nil, fault)
+		asked := make(chan struct{})
+		own.Script(func(context.Context, *origintest.Request) *origintest.Fault {
+			close(asked)
+			return nil
+		})
+		node.does(func(http.ResponseWriter, *http.Request) bool {
+			<-asked
+			hedge.after.Store(int64(time.Hour))
+			time.Sleep(20 * time.Millisecond) // the fallback's answer comes first, most likely; nothing fails if not
+			return false
+		})
+		hedge.after.Store(int64(time.Millisecond))
+		mustRead(t, c.Origin("bkt"), "k", origin.GetOptions{IfMatch: tag})
+		own.Heal()
+	}
+
+	node.does(stalls)
+	hedge.after.Store(int64(time.Millisecond))
+	won := testutil.ToFloat64(c.metrics.hedgesWon)
+	mustRead(t, c.Origin("bkt"), "k", origin.GetOptions{})
+	if _, err := c.Origin("bkt").Head(t.Context(), origin.Object{Key: "k"}, origin.HeadOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := readAll(t.Context(), c.Origin("bkt"), "none", origin.GetOptions{}); !errors.Is(err, origin.ErrNotFound) {
+		t.Error(err)
+	}
+	if n := testutil.ToFloat64(c.metrics.hedgesWon) - won; n != 2 {
+		t.Errorf("%v hedges won", n)
+	}
+	if s := c.Status()[0]; s.State == cluster.Down {
+		t.Errorf("%+v", s)
+	}
+	mustRead(t, c.Origin("bkt"), "k", origin.GetOptions{})
+	if s := c.Status()[0]; s.State != cluster.Down {
+		t.Errorf("%+v", s)
+	}
+	asked := len(node.asked())
+	mustRead(t, c.Origin("bkt"), "k", origin.GetOptions{})
+	if n := len(node.asked()); n != asked {
+		t.Error("a node that is down was asked")
+	}
+}
+
+// setHedge hedges after what the test says.
+type setHedge struct {
+	Hedge
+	after atomic.Int64
+}
+
+func (h *setHedge) After() (time.Duration, bool) { return time.Duration(h.after.Load()), true }
+
 func TestNoNodes(t *testing.T) {
 	f := newFake(t, 0)
 	members := func(l *Config) {
