@@ -501,7 +501,8 @@ func TestBadAddress(t *testing.T) {
 	c := f.client(t, func(l *Config) {
 		l.Members.Nodes = append(l.Members.Nodes, cluster.Node{ID: "odd", Addr: "no host:80"}, cluster.Node{ID: "far:99999"})
 	})
-	f.origin.Put("bkt", "k", origintest.Object{Size: 20 * blockSize})
+	// Enough units for each of the two to come before the node that is one: its port, and so its rank, is chance.
+	f.origin.Put("bkt", "k", origintest.Object{Size: 60 * blockSize})
 	mustRead(t, c.Origin("bkt"), "k", origin.GetOptions{})
 	for _, s := range c.Status() {
 		if up := s.Node.ID == f.nodes[0].id; up != (s.State == cluster.Ready) {
@@ -542,7 +543,7 @@ func TestSlowNodeWithoutHedge(t *testing.T) {
 	c := f.client(t)
 	f.origin.Put("bkt", "k", origintest.Object{Size: 100})
 	f.ranked(t, c, "bkt", "k", 0)[0].does(stalls)
-	mustRead(t, c.Origin("bkt"), "k", origin.GetOptions{FirstByte: 50 * time.Millisecond})
+	mustRead(t, c.Origin("bkt"), "k", origin.GetOptions{FirstByte: time.Second}) // which the others have too
 }
 
 // TestNoLeaveToHedge: without budget there is no second request.
@@ -570,7 +571,8 @@ func TestNoLeaveToHedge(t *testing.T) {
 // TestStalledBody: a body that stands still is continued by another node.
 func TestStalledBody(t *testing.T) {
 	f := newFake(t, 3)
-	hedge := FixedHedge(10*time.Millisecond, 16)
+	// Long enough for the node that will stall to send its headers: where it loses to a hedge before, no body stalls.
+	hedge := FixedHedge(500*time.Millisecond, 16)
 	reg := prometheus.NewRegistry()
 	c := f.client(t, func(l *Config) { l.Hedge, l.Registerer, l.FirstByte = hedge, reg, time.Minute })
 	f.origin.Put("bkt", "k", origintest.Object{Size: 9 * blockSize})
@@ -681,7 +683,8 @@ func TestEverythingFails(t *testing.T) {
 	t.Logf("seed %d", seed)
 	f := newFake(t, 4)
 	c := f.client(t, func(l *Config) {
-		l.Hedge, l.ReadWindow, l.FirstByte = FixedHedge(3*time.Millisecond, 8), 3, 200*time.Millisecond
+		// What stalls is left to hedges. Where both stall it is the time for an answer, which a busy machine must have too.
+		l.Hedge, l.ReadWindow, l.FirstByte = FixedHedge(3*time.Millisecond, 8), 3, 5*time.Second
 		l.DownFor, l.DownForMax = 5*time.Millisecond, 20*time.Millisecond
 	})
 	keys := []string{"a", "b/c", "d e"}
