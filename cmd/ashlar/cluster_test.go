@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,7 +40,6 @@ func newTestCluster(t *testing.T, ttl time.Duration, change func(*Config)) *test
 	common := func(c *Config) {
 		c.Auth.AnonymousWrite = true
 		c.Buckets.BlockSize, c.Buckets.Consistency.TTL = 64*kib, Duration(ttl)
-		c.Buckets.Fetch.Hedge.Factor = 0
 		if len(tc.nodes) > 0 {
 			c.Origin.Endpoint = tc.nodes[0].config.Origin.Endpoint
 		}
@@ -457,13 +455,7 @@ func TestDrainClosesConnections(t *testing.T) {
 		defer close(stopped)
 		n.stop()
 	}()
-	eventually(t, "new connections are refused", func() bool {
-		conn, err := net.Dial("tcp", n.s3.addr().String())
-		if err == nil {
-			_ = conn.Close()
-		}
-		return errors.Is(err, syscall.ECONNREFUSED)
-	})
+	refuses(t, n.s3.addr().String())
 	close(hold)
 	if a := <-answered; a.err != nil || !a.closes || a.body != "hello" {
 		t.Errorf("%+v, want the whole body and the end of the connection", a)

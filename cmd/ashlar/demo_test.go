@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"net"
 	"os"
 	"regexp"
 	"slices"
@@ -111,18 +110,12 @@ func TestDemoOrigin(t *testing.T) {
 
 // TestDemoStops: Ctrl-C is a success, and the ports are free afterwards.
 func TestDemoStops(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	_ = l.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var out syncBuffer
 	done := make(chan int)
 	go func() {
-		done <- run(ctx, []string{"demo", "--listen", addr, "--admin", "127.0.0.1:0"}, nil, &out, &out)
+		done <- run(ctx, []string{"demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, nil, &out, &out)
 	}()
 	eventually(t, "the demo runs", func() bool { return strings.Contains(out.String(), "Ctrl-C ends the demo") })
 	cancel()
@@ -130,10 +123,12 @@ func TestDemoStops(t *testing.T) {
 		!strings.Contains(out.String(), os.Args[0]+" demo --check\n") { // as it was called: it may not be in the PATH
 		t.Errorf("code %d\n%s", code, out.String())
 	}
-	if l, err = net.Listen("tcp", addr); err != nil {
-		t.Error(err)
-	} else {
-		_ = l.Close()
+	endpoints := regexp.MustCompile(`http://(127\.0\.0\.1:\d+)`).FindAllStringSubmatch(out.String(), -1)
+	if len(endpoints) < 6 { // of gateway, nodes, origin and metrics
+		t.Errorf("%q", endpoints)
+	}
+	for _, e := range endpoints {
+		refuses(t, e[1])
 	}
 }
 

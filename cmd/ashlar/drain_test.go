@@ -45,22 +45,29 @@ func (p *pipes) dial() net.Conn {
 	return client
 }
 
+// listenInMemory serves h as listen does, in memory.
+func listenInMemory(t *testing.T, e endpoint, h http.Handler) (*server, *pipes) {
+	t.Helper()
+	s, err := listen(e, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pipes{s.addr(), make(chan net.Conn), make(chan struct{})}
+	_ = s.limit.Close()
+	s.limit.Listener = p
+	s.serve(h, make(chan error, 1))
+	return s, p
+}
+
 // TestDrainOfSilentConnections: a drain does not wait for those by which no request has come, as net/http alone does
 // for five seconds, and answers under way finish.
 func TestDrainOfSilentConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := endpoint{key: "server.listen", addr: "127.0.0.1:0", limits: defaults().Server.Limits}
-		s, err := listen(e, nil, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := &pipes{s.addr(), make(chan net.Conn), make(chan struct{})}
-		_ = s.limit.Close()
-		s.limit.Listener = p
-		s.serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s, p := listenInMemory(t, e, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(time.Second)
 			_, _ = io.WriteString(w, "hello")
-		}), make(chan error, 1))
+		}))
 
 		silent, busy := p.dial(), p.dial()
 		if _, err := io.WriteString(busy, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {

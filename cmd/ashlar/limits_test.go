@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -9,8 +10,10 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
 	"time"
 
 	"github.com/ashlar-s3/ashlar/internal/devs3"
@@ -78,22 +81,18 @@ func TestTooManyConnections(t *testing.T) {
 // TestRefusalIsNotReset: what the client of a refused connection sends is read before the connection is closed. With
 // unread bytes it would be reset, and the answer might be lost.
 func TestRefusalIsNotReset(t *testing.T) {
-	client, conn := net.Pipe()
-	defer func() { _ = client.Close() }()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		refuse(conn)
-	}()
-	resp, err := http.ReadResponse(bufio.NewReader(client), nil)
-	if err != nil || resp.StatusCode != 503 || resp.Header.Get("X-Ashlar-Error") != "node" { // so gateways ask the next
-		t.Fatalf("%+v, %v", resp, err)
-	}
-	if _, err := io.WriteString(client, "GET /bucket/k HTTP/1.1\r\nHost: gw\r\n\r\n"); err != nil {
-		t.Error(err)
-	}
-	_ = client.Close()
-	<-done
+	synctest.Test(t, func(t *testing.T) { // whose clock stands still meanwhile: there is a second for all of it
+		client, conn := net.Pipe()
+		defer func() { _ = client.Close() }()
+		go refuse(conn)
+		resp, err := http.ReadResponse(bufio.NewReader(client), nil)
+		if err != nil || resp.StatusCode != 503 || resp.Header.Get("X-Ashlar-Error") != "node" { // so gateways ask the next
+			t.Fatalf("%+v, %v", resp, err)
+		}
+		if _, err := io.WriteString(client, "GET /bucket/k HTTP/1.1\r\nHost: gw\r\n\r\n"); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestTooManyConnectionsOverTLS: a handshake is what costs most, so none is made.
@@ -103,7 +102,8 @@ func TestTooManyConnectionsOverTLS(t *testing.T) {
 		c.Server.TLS.Cert, c.Server.TLS.Key = ca.files(t)
 		c.Server.Limits.MaxConnections = 1
 	})
-	kept, _ := ca.tlsClient(t, true)
+	dialed, err := tls.Dial("tcp", n.s3.addr().String(), &tls.Config{RootCAs: ca.pool})
+	kept := newOneConn(t, dialed, err)
 	if code, _ := get(t, kept, n.s3.url()+"/-/health"); code != 200 {
 		t.Fatal(code)
 	}
@@ -129,9 +129,10 @@ func TestLimitsReachRequests(t *testing.T) {
 	// A node keeps them: with one request under way, the next one has to wait outside.
 	n := newTestNode(t, func(c *Config) { c.Server.Limits.MaxRequests = 1 })
 	began, release := make(chan struct{}), make(chan struct{})
+	begin := sync.OnceFunc(func() { close(began) })
 	n.store.Fault(func(r *http.Request) *devs3.Fault {
 		if r.URL.Path == "/bucket/slow" {
-			close(began)
+			begin()
 			<-release
 		}
 		return nil
@@ -216,24 +217,24 @@ func TestSlowHeaders(t *testing.T) {
 			t.Errorf("%s: %+v", s.key, s.http)
 		}
 	}
-	began := []string{"", "GET /bucket/k HT", "GET /bucket/k HTTP/1.1\r\nHost: gw\r\nX-"}
-	conns := make([]net.Conn, len(began)) // side by side: all of them take as long as one
-	for i := range conns {
-		conn, err := net.Dial("tcp", n.s3.addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
-		if _, err := io.WriteString(conn, began[i]); err != nil {
-			t.Fatal(err)
-		}
-		conns[i] = conn
-	}
-	for i, conn := range conns {
-		if answer, err := io.ReadAll(conn); err != nil || len(answer) > 0 && !strings.HasPrefix(string(answer), "HTTP/1.1 408") &&
-			!strings.HasPrefix(string(answer), "HTTP/1.1 400") {
-			t.Errorf("%q: %q, %v; want the connection closed", began[i], answer, err)
-		}
+	for _, began := range []string{"", "GET /bucket/k HT", "GET /bucket/k HTTP/1.1\r\nHost: gw\r\nX-"} {
+		synctest.Test(t, func(t *testing.T) {
+			e := endpoint{key: "server.listen", addr: "127.0.0.1:0", limits: n.config.Server.Limits}
+			s, p := listenInMemory(t, e, http.NotFoundHandler())
+			defer s.close()
+			conn, dialed := p.dial(), time.Now()
+			if _, err := io.WriteString(conn, began); err != nil {
+				t.Fatal(err)
+			}
+			answer, err := io.ReadAll(conn)
+			if err != nil || len(answer) > 0 && !strings.HasPrefix(string(answer), "HTTP/1.1 408") &&
+				!strings.HasPrefix(string(answer), "HTTP/1.1 400") {
+				t.Errorf("%q: %q, %v; want the connection closed", began, answer, err)
+			}
+			if took := time.Since(dialed); took != time.Duration(minTimeout) {
+				t.Errorf("%q: closed after %v", began, took)
+			}
+		})
 	}
 }
 

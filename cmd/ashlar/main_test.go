@@ -40,8 +40,12 @@ func writeFile(t *testing.T, name, text string) string {
 	return file
 }
 
+// modest is what any machine that runs tests has: check warns of what its own has not.
+const modest = "[cache]\nmemory = \"64 MiB\"\norigin_concurrency = 16\n[server.limits]\nmax_connections = 64\n" +
+	"max_requests = 64\n"
+
 func TestExitCodes(t *testing.T) {
-	good := writeFile(t, "good.toml", "[origin]\ncredentials = { source = \"anonymous\" }\n")
+	good := writeFile(t, "good.toml", "[origin]\ncredentials = { source = \"anonymous\" }\n"+modest)
 	secret := writeFile(t, "secret", "s3cr3t\n")
 	bad := writeFile(t, "bad.toml", "[server]\nlisten = 1\n")
 	for _, tc := range []struct {
@@ -149,7 +153,7 @@ func TestCheckResolvesCredentials(t *testing.T) {
 	withoutCredentials(t)
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", writeFile(t, "credentials",
 		"[work]\naws_access_key_id = AKIAPROFILE\naws_secret_access_key = s3cr3t\n"))
-	chain := writeFile(t, "chain.toml", "[origin]\nendpoint = \"http://127.0.0.1:1\"\n")
+	chain := writeFile(t, "chain.toml", "[origin]\nendpoint = \"http://127.0.0.1:1\"\n"+modest)
 	code, out, errOut := runFor(t.Context(), "check", "--config", chain)
 	if code != 0 || !strings.Contains(out, "Origin: no credentials.\n") ||
 		!strings.Contains(errOut, `level=WARN msg="no credentials for the origin;`) || strings.Contains(errOut, "s3origin") {
@@ -162,7 +166,7 @@ func TestCheckResolvesCredentials(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "Origin: access key AKIAENV, from EnvConfigCredentials") || errOut != "" {
 		t.Errorf("environment: code %d, %q, %q", code, out, errOut)
 	}
-	profile := writeFile(t, "profile.toml", "[origin.credentials]\nprofile = \"work\"\n")
+	profile := writeFile(t, "profile.toml", "[origin.credentials]\nprofile = \"work\"\n"+modest)
 	code, out2, errOut := runFor(t.Context(), "check", "--config", profile)
 	if code != 0 || !strings.Contains(out2, "access key AKIAPROFILE") || errOut != "" {
 		t.Errorf("profile: code %d, %q, %q", code, out2, errOut)

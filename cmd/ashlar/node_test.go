@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -46,7 +47,8 @@ type testNode struct {
 	log   *syncBuffer
 }
 
-// newTestNode starts a node; change, if not nil, has the last word on its configuration.
+// newTestNode starts a node, without hedging, since tests count requests on machines that may be busy; change, if not
+// nil, has the last word on its configuration.
 func newTestNode(t *testing.T, change func(*Config)) *testNode {
 	t.Helper()
 	store := devs3.New(devs3.Config{Keys: map[string]string{"AKIAORIGIN": "s3cr3t-of-origin"}})
@@ -58,6 +60,8 @@ func newTestNode(t *testing.T, change func(*Config)) *testNode {
 	c.Origin.Endpoint = origin.URL
 	c.Origin.Credentials = Credentials{Source: "static", AccessKey: "AKIAORIGIN", SecretKey: "s3cr3t-of-origin"}
 	c.Cache.Memory = 64 * mib
+	c.Buckets.Fetch.Hedge.Factor = 0
+	c.Server.Drain = Duration(patience)
 	if change != nil {
 		change(c)
 	}
@@ -81,11 +85,45 @@ func testDisk(dir string) Disk {
 	return Disk{Path: dir, Capacity: 32 * mib, RegionSize: 4 * mib, Recover: "quiet"}
 }
 
+// nobody is where nobody listens. A port that was free a moment ago may be anybody's by now.
+const nobody = "127.0.0.1:1"
+
+// patience is what tests wait at most for what does come, on a machine that does much else.
+const patience = 2 * time.Minute
+
 // httpClient is an HTTP client that leaves nothing behind.
 func httpClient(t *testing.T) *http.Client {
 	tr := &http.Transport{DisableCompression: true}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: 20 * time.Second}
+	return &http.Client{Transport: tr, Timeout: patience}
+}
+
+// oneConn sends requests by one connection. http.Transport makes another one where it comes to hold, by the time that
+// something took, that the first is better not used again, so by it a test can't see whether a server has closed one.
+type oneConn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+// newOneConn returns a client that has one connection and never another.
+func newOneConn(t *testing.T, c net.Conn, err error) *http.Client {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return &http.Client{Transport: &oneConn{c, bufio.NewReader(c)}}
+}
+
+// RoundTrip implements http.RoundTripper. The body before must have been read.
+func (c *oneConn) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.Write(c); err != nil {
+		return nil, err
+	}
+	return http.ReadResponse(c.r, r)
 }
 
 // get returns status and body of a GET.
@@ -116,13 +154,23 @@ func do(t *testing.T, c *http.Client, r *http.Request) (int, string) {
 // eventually polls a condition that another goroutine brings about.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for range 10000 {
-		if cond() {
-			return
+	for end := time.Now().Add(patience); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
 		}
-		time.Sleep(time.Millisecond)
 	}
-	t.Fatalf("never: %s", what)
+}
+
+// refuses waits until connections to an address are refused: at once, unless another process has the port meanwhile.
+func refuses(t *testing.T, addr string) {
+	t.Helper()
+	eventually(t, "new connections are refused", func() bool {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
 }
 
 func TestNodeServes(t *testing.T) {
@@ -180,12 +228,7 @@ func TestNoAdminListener(t *testing.T) {
 
 // TestOriginDownAtStart: an origin that can't be reached is a warning; the node is ready, and fails reads plainly.
 func TestOriginDownAtStart(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = l.Close() // a port that nobody listens on
-	n := newTestNode(t, func(c *Config) { c.Origin.Endpoint = "http://" + l.Addr().String() })
+	n := newTestNode(t, func(c *Config) { c.Origin.Endpoint = "http://" + nobody })
 	eventually(t, "a warning", func() bool {
 		return strings.Contains(n.log.String(), `level=WARN msg="the origin can't be reached`)
 	})
@@ -252,13 +295,7 @@ func TestShutdown(t *testing.T) {
 		defer close(stopped)
 		n.stop()
 	}()
-	eventually(t, "new connections are refused", func() bool {
-		conn, err := net.Dial("tcp", n.s3.addr().String())
-		if err == nil {
-			_ = conn.Close()
-		}
-		return errors.Is(err, syscall.ECONNREFUSED)
-	})
+	refuses(t, n.s3.addr().String())
 	if code, _ := get(t, c, n.admin.url()+"/-/ready"); code != 503 {
 		t.Errorf("ready on the admin listener, while responses finish: %d, want 503", code)
 	}
@@ -278,9 +315,7 @@ func TestShutdown(t *testing.T) {
 		}
 	}
 	<-stopped
-	if _, err := net.Dial("tcp", n.admin.addr().String()); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("the admin listener, after the end: %v", err)
-	}
+	refuses(t, n.admin.addr().String())
 }
 
 // TestDrainIsBounded: who does not read is cut off after server.drain, and sees that the body is short.

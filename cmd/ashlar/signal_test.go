@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -98,14 +97,7 @@ func TestSignals(t *testing.T) {
 		if err := p.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		addr := strings.TrimPrefix(p.url, "http://")
-		eventually(t, "the listener closes", func() bool {
-			conn, err := net.Dial("tcp", addr)
-			if err == nil {
-				_ = conn.Close()
-			}
-			return err != nil
-		})
+		refuses(t, strings.TrimPrefix(p.url, "http://"))
 		if err := p.Process.Signal(syscall.SIGTERM); err != nil { // the response is still under way
 			t.Fatal(err)
 		}

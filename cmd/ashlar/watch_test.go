@@ -155,11 +155,6 @@ func TestHints(t *testing.T) {
 			}
 		}()
 	}
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = nobody.Close()
 	host := func(s string) string {
 		u, err := url.Parse(s)
 		if err != nil {
@@ -174,8 +169,8 @@ func TestHints(t *testing.T) {
 		"plain, closed":        {"http://" + closing.Addr().String(), "if it speaks TLS"},
 		"TLS, closed":          {"https://" + closing.Addr().String(), "without an answer"},
 		"unknown authority":    {secure.URL, "origin.ca"},
-		"nobody there":         {"http://" + nobody.Addr().String(), "nothing listens there"},
-		"nobody there, by TLS": {"https://" + nobody.Addr().String(), "nothing listens there"},
+		"nobody there":         {"http://" + nobody, "nothing listens there"},
+		"nobody there, by TLS": {"https://" + nobody, "nothing listens there"},
 	} {
 		w, log := watched(t, tc.endpoint)
 		resp, err := w.Get(t.Context(), origin.Object{Bucket: "bucket", Key: "k"}, origin.GetOptions{})
