@@ -50,6 +50,10 @@ func newNodeOver(t testing.TB, server devs3.Config, change func(*Config)) *node 
 	o, err := s3origin.New(context.Background(), s3origin.Config{
 		Endpoint: n.back.URL, Region: "us-east-1", Instance: "test",
 		Credentials: s3origin.Credentials{Source: s3origin.SourceStatic, AccessKey: originKey, SecretKey: originSecret},
+		Wrap: func(base http.RoundTripper) http.RoundTripper {
+			base.(*http.Transport).ExpectContinueTimeout = time.Hour // however late the origin's word comes
+			return base
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ashlar-s3/ashlar/origin"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -270,6 +271,7 @@ func TestForwardExpectContinue(t *testing.T) {
 			}
 		}))
 		o := newOrigin(t, srv.URL)
+		o.transport.ExpectContinueTimeout = time.Hour // however late the origin's word comes
 		proxy := newProxy(t, o)
 		conn, err := net.Dial("tcp", proxy.Listener.Addr().String())
 		if err != nil {
