@@ -1,6 +1,7 @@
 package s3api
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -261,17 +262,7 @@ func TestConnectionSurvivesErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	client := &http.Client{Transport: &http.Transport{
-		DialContext: func(context.Context, string, string) (net.Conn, error) {
-			if conn == nil {
-				t.Error("a second connection")
-			}
-			c := conn
-			conn = nil
-			return c, nil
-		},
-	}}
-	defer client.CloseIdleConnections()
+	in := bufio.NewReader(conn)
 	for _, c := range []struct {
 		method, path, body string
 		header             http.Header
@@ -295,14 +286,18 @@ func TestConnectionSurvivesErrors(t *testing.T) {
 		if c.header != nil {
 			r.Header = c.header
 		}
-		resp, err := client.Do(r)
+		if err := r.Write(conn); err != nil {
+			t.Fatalf("%s %s: %v", c.method, c.path, err)
+		}
+		resp, err := http.ReadResponse(in, r)
 		if err != nil {
 			t.Fatalf("%s %s: %v", c.method, c.path, err)
 		}
 		_, err = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
-		if err != nil || resp.StatusCode != c.status {
-			t.Errorf("%s %s %v: %d, want %d, %v", c.method, c.path, c.header, resp.StatusCode, c.status, err)
+		if err != nil || resp.StatusCode != c.status || resp.Close {
+			t.Errorf("%s %s %v: %d, want %d, close %v, %v", c.method, c.path, c.header, resp.StatusCode, c.status, resp.Close,
+				err)
 		}
 	}
 }
