@@ -223,6 +223,7 @@ func TestContextEnds(t *testing.T) {
 		if _, err = io.ReadAll(r.Body); err == nil || errors.Is(err, origin.ErrTimeout) {
 			t.Errorf("Close in the body: %v", err)
 		}
+		synctest.Wait() // for Close, which ends the Read first
 	})
 }
 
