@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ashlar-s3/ashlar/origin"
 	"github.com/ashlar-s3/ashlar/origin/origintest"
@@ -60,16 +61,24 @@ func TestConnectionsAreReused(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if s.conns > 2*workers {
-		t.Errorf("%d requests opened %d connections", workers*each, s.conns)
+	// Were any of the five kinds of answers to cost its connection, there would be 640 more. A few go where the rest of a
+	// body is not here in time.
+	seen := s.connections()
+	if seen > workers*each/10 {
+		t.Errorf("%d requests opened %d connections", workers*each, seen)
 	}
-	if n := testutil.ToFloat64(o.metrics.connections); n < float64(s.conns) {
-		t.Errorf("%v connections counted, the server saw %d", n, s.conns)
-	}
+	within(t, func() { // one that was opened in vain may not be counted yet
+		for testutil.ToFloat64(o.metrics.connections) < float64(seen) {
+			time.Sleep(time.Millisecond)
+		}
+	})
 }
 
 // TestStaleConnection: a request that meets a dead connection is sent again on another, once, and no other request is.
 func TestStaleConnection(t *testing.T) {
+	// The transport drops a connection whose write ends long after the answer, so the second request may come down another
+	// one; one of these comes down one that was used.
+	const most = 50
 	ok := lines("HTTP/1.1 206 Partial Content", "Content-Range: bytes 0-1/10", "Content-Length: 2") + "ok"
 	read := func(t *testing.T, o *Origin) error {
 		r, err := o.Get(t.Context(), obj("k"), origin.GetOptions{Length: 2})
@@ -90,23 +99,26 @@ func TestStaleConnection(t *testing.T) {
 		}
 	})
 	t.Run("closed on the next request", func(t *testing.T) {
-		s := newRawServer(t, func(conn, request int) (string, bool) {
-			if conn == 1 && request == 2 {
+		var closed atomic.Bool
+		s := newRawServer(t, func(_, request int) (string, bool) {
+			if request == 2 && !closed.Swap(true) {
 				return "", false
 			}
 			return ok, true
 		})
 		o := newOrigin(t, s.url)
-		for range 3 {
+		reads := 0
+		for last := false; !last && reads < most; reads++ {
+			last = closed.Load()
 			if err := read(t, o); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if n := len(s.requests()); n != 4 {
-			t.Errorf("%d requests on the wire for 3, one of them sent twice", n)
+		if n := len(s.requests()); n != reads+1 {
+			t.Errorf("%d requests on the wire for %d, one of them sent twice", n, reads)
 		}
-		if n := testutil.ToFloat64(o.metrics.requests.WithLabelValues(opGet, "2xx")); n != 3 {
-			t.Errorf("counted %v", n)
+		if n := testutil.ToFloat64(o.metrics.requests.WithLabelValues(opGet, "2xx")); n != float64(reads) {
+			t.Errorf("counted %v of %d", n, reads)
 		}
 	})
 	t.Run("fresh connection", func(t *testing.T) {
@@ -128,14 +140,15 @@ func TestStaleConnection(t *testing.T) {
 			return ok[:20], false
 		})
 		o := newOrigin(t, s.url)
-		if err := read(t, o); err != nil {
-			t.Fatal(err)
+		reads := 0
+		for err := error(nil); err == nil && reads < most; reads++ {
+			err = read(t, o)
 		}
-		if err := read(t, o); err == nil {
-			t.Error("half a head is an answer")
+		if reads < 2 || reads == most {
+			t.Errorf("half a head is an answer, or a whole one none: %d reads", reads)
 		}
-		if n := len(s.requests()); n != 2 {
-			t.Errorf("%d requests", n)
+		if n := len(s.requests()); n != reads {
+			t.Errorf("%d requests for %d reads", n, reads)
 		}
 	})
 	t.Run("a write is not sent twice", func(t *testing.T) {
@@ -146,18 +159,20 @@ func TestStaleConnection(t *testing.T) {
 			return "", false
 		})
 		o := newOrigin(t, s.url)
-		for i := range 2 {
-			resp, err := o.Forward(t.Context(), httptest.NewRequest(http.MethodPost, "/", nil), "bkt", "k")
-			if (err == nil) != (i == 0) {
-				t.Errorf("request %d: %v", i, err)
-			}
+		writes := 0
+		for err := error(nil); err == nil && writes < most; writes++ {
+			var resp *http.Response
+			resp, err = o.Forward(t.Context(), httptest.NewRequest(http.MethodPost, "/", nil), "bkt", "k")
 			if err == nil {
 				_, _ = io.Copy(io.Discard, resp.Body)
 				_ = resp.Body.Close()
 			}
 		}
-		if n := len(s.requests()); n != 2 {
-			t.Errorf("%d requests", n)
+		if writes < 2 || writes == most {
+			t.Errorf("the first failed, or none: %d writes", writes)
+		}
+		if n := len(s.requests()); n != writes {
+			t.Errorf("%d requests for %d writes", n, writes)
 		}
 	})
 }

@@ -86,6 +86,13 @@ func newServer(t testing.TB) *s3server {
 	return s
 }
 
+// connections returns how many there have been.
+func (s *s3server) connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conns
+}
+
 func (s *s3server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := verify(r, testSecret); err != nil {
 		http.Error(w, "<Error><Code>SignatureDoesNotMatch</Code></Error>", 403)

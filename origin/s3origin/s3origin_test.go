@@ -453,7 +453,7 @@ func TestMetrics(t *testing.T) {
 		{o.metrics.requests, testutil.ToFloat64(o.metrics.requests.WithLabelValues(opGet, "2xx")), 1},
 		{o.metrics.requests, testutil.ToFloat64(o.metrics.requests.WithLabelValues(opHead, "4xx")), 1},
 		{o.metrics.bytes, testutil.ToFloat64(o.metrics.bytes), 100},
-		{o.metrics.connections, testutil.ToFloat64(o.metrics.connections), 1},
+		{o.metrics.connections, testutil.ToFloat64(o.metrics.connections), float64(s.connections())},
 		{o.metrics.inFlight, testutil.ToFloat64(o.metrics.inFlight), 0},
 	} {
 		if c.got != c.want {
