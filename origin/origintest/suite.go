@@ -347,7 +347,7 @@ func readCheck(r io.Reader, seed string, off int64, n int) error {
 }
 
 func suiteCancel(t *testing.T, o origin.Origin, b Backend) {
-	const size = 16 << 20 // more than sockets buffer
+	const size = 64 << 20 // more than sockets buffer, or a reader gets through before anybody else runs
 	b.Put(Bucket, "k", Object{Data: Bytes("cancel", 0, size)})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
