@@ -66,23 +66,31 @@ func TestSmallReadsFromDisk(t *testing.T) {
 
 // Many small readers of one block at once read it no more often than one after the other, and the origin is not asked.
 func TestManySmallReadersFromDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, d := partRig(t, 1)
-		defer r.close()
-		before := r.origin.Stats()
-		answers := r.crowd(50, func(i int) answer {
-			return r.get("k", gateway.FromTo(int64(i)*10*KiB, int64(i)*10*KiB+99))
-		})
-		for i, a := range answers {
-			if a.err != nil || len(a.body) != 100 {
-				t.Errorf("reader %d: %d bytes, %v", i, len(a.body), a.err)
+	for _, apart := range []time.Duration{0, time.Microsecond} {
+		synctest.Test(t, func(t *testing.T) {
+			r, d := partRig(t, 1)
+			defer r.close()
+			before := r.origin.Stats()
+			answers := r.crowd(50, func(i int) answer {
+				time.Sleep(time.Duration(i) * apart) // all come while the disk reads for the first
+				return r.get("k", gateway.FromTo(int64(i)*10*KiB, int64(i)*10*KiB+99))
+			})
+			for i, a := range answers {
+				if a.err != nil || len(a.body) != 100 {
+					t.Errorf("reader %d: %d bytes, %v", i, len(a.body), a.err)
+				}
 			}
-		}
-		// Two parts, and then the block, which the others wait for; some may look just before it is on its way.
-		if d.gets != 1 || d.parts < 2 || d.parts > 30 || r.origin.Stats().Gets != before.Gets {
-			t.Errorf("%d parts, %d blocks read", d.parts, d.gets)
-		}
-	})
+			// Two parts, and then the block, which the others wait for. In one moment all may look before it is on its way:
+			// then one in three gets no part, or a few less where some count in different places.
+			most := 2
+			if apart == 0 {
+				most = 40
+			}
+			if d.gets != 1 || d.parts < 2 || d.parts > most || r.origin.Stats().Gets != before.Gets {
+				t.Errorf("%v apart: %d parts, %d blocks read", apart, d.parts, d.gets)
+			}
+		})
+	}
 }
 
 // A part that the disk can't read makes the block come from the origin, once, and whole.
@@ -165,6 +173,7 @@ func TestPartIsLate(t *testing.T) {
 		r, d := partRig(t, 2)
 		defer r.close()
 		d.latency = time.Hour
+		r.slow() // or the origin, which a late disk makes a read turn to, may be done before the reader has left
 		start := time.Now()
 		a := r.read(context.Background(), gateway.Request{Object: object("k"), Range: gateway.FromTo(0, 9),
 			Tune: gateway.Tuning{Deadline: 300 * time.Millisecond}})
@@ -178,6 +187,7 @@ func TestPartIsLate(t *testing.T) {
 		if took := time.Since(start); !errors.Is(a.err, context.DeadlineExceeded) || took != 200*time.Millisecond {
 			t.Errorf("%v after %v", a.err, took)
 		}
+		time.Sleep(time.Second) // what it turned to the origin for goes on
 	})
 }
 
