@@ -44,3 +44,9 @@ func TestScan(t *testing.T) {
 		})
 	}
 }
+
+// ScanPlace returns the place of the scan that r is part of: two that share one read nothing ahead.
+func (g *Gateway) ScanPlace(r Request) uint64 {
+	_, name := g.scans.slot(&r)
+	return name % uint64(len(g.scans.slots))
+}
