@@ -235,6 +235,7 @@ func TestHedgeWithoutMemory(t *testing.T) {
 		r.learn()
 		r.origin.Put("b", "k", origintest.Object{Size: B})
 		r.get("k", gateway.FromTo(0, 0))
+		synctest.Wait() // until nobody holds a block but the tier
 		r.memory.evict()
 		// All that is left is one block.
 		r.origin.Fail(-1, nil, origintest.Fault{Steps: []origintest.Step{{At: 10, Latency: time.Second}}})
