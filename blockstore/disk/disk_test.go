@@ -39,7 +39,7 @@ func small(c Config) Config {
 		c.Slots = new(blockstoretest.Heap)
 	}
 	if c.ReadTimeout == 0 {
-		c.ReadTimeout = time.Minute // machines that test may be slow
+		c.ReadTimeout = time.Hour // machines that test may be slow, and tests hold reads up while they do other things
 	}
 	return c
 }

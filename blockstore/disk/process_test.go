@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	verify(m)
 }
 
-// child puts blocks and says on its output when they are written; it never ends by itself, but for a minute.
+// child puts blocks and says on its output when they are written; it never ends by itself, but for ten minutes.
 func child(dir string) {
 	fail := func(err error) {
 		if err != nil {
@@ -37,7 +37,7 @@ func child(dir string) {
 	d, err := Open(small(Config{Dir: dir}))
 	fail(err)
 	heap := new(blockstoretest.Heap)
-	for start, i := time.Now(), 0; time.Since(start) < time.Minute; i++ {
+	for start, i := time.Now(), 0; time.Since(start) < 10*time.Minute; i++ {
 		for j := range 5 {
 			k := mixed((i*5 + j) % 300)
 			b, err := heap.Alloc(context.Background(), k.Len())
