@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -108,7 +107,7 @@ func (p *Process) Stop(within time.Duration) error {
 // WaitHTTP waits until url answers with a status that ok accepts; any answer will do when ok is nil. It fails when the
 // program ends, with what the program wrote.
 func (p *Process) WaitHTTP(ctx context.Context, url string, ok func(status int) bool) error {
-	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	var last error
 	for {
 		resp, err := client.Get(url)
@@ -130,14 +129,25 @@ func (p *Process) WaitHTTP(ctx context.Context, url string, ok func(status int) 
 	}
 }
 
-// FreeAddr returns an address on loopback that was free a moment ago.
+// FreeAddr returns an address on loopback that is free, and is given to nobody else as long as this process lives: it
+// stays bound here. A server can listen on it all the same, and again after its end, since it allows what SO_REUSEADDR
+// does, as all that net.Listen makes do: that a port is shared with a socket that doesn't listen.
 func FreeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return "", err
+		return "", os.NewSyscallError("socket", err)
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String(), nil
+	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+		return "", os.NewSyscallError("setsockopt", err)
+	}
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return "", os.NewSyscallError("bind", err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		return "", os.NewSyscallError("getsockname", err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port), nil
 }
 
 // Log collects what a program writes. The zero value is ready.
