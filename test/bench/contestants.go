@@ -98,7 +98,7 @@ func hitObjects() []object {
 
 // start starts the contestants that o names; when it names none, all, but for a second gateway in a smoke run.
 func (b *bench) start(ctx context.Context, o options) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	wanted := func(name string) bool {
 		if o.Contestants == "" {

@@ -28,7 +28,7 @@ func runObjstore(t tools, match *regexp.Regexp) ([]result, error) {
 
 // acceptance returns whether the test passed, and what it wrote if not.
 func acceptance(t tools, endpoint string) (bool, string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, t.objstore, "-test.v")
 	cmd.Env = environment(os.TempDir(), "TEST_ENDPOINT="+strings.TrimPrefix(endpoint, "http://"),

@@ -59,7 +59,7 @@ func start(t tools, versioning bool) (_ *pair, err error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if err := p.origin.WaitHTTP(ctx, p.endpoint, nil); err != nil {
 		return nil, err

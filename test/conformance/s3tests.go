@@ -54,7 +54,7 @@ func python(t tools, endpoint, origin string, match *regexp.Regexp) ([]outcome, 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, t.python, t.s3tests)
 	cmd.Env = environment(os.TempDir(), "PYTHONDONTWRITEBYTECODE=1")

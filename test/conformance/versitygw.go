@@ -158,7 +158,7 @@ func (w *worker) side(name string, endpoint func(*pair) string) (bool, string, e
 
 // one runs one test and returns whether it passed, and what it wrote if not.
 func one(server, endpoint, name string) (bool, string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, server, "test", "-a", key.Access, "-s", key.Secret, "-e", endpoint, name)
 	cmd.Env = environment(os.TempDir())

@@ -84,7 +84,7 @@ func newNode(t *testing.T, binary, endpoint, buckets string) Target {
 	if binary == "" {
 		t.Fatal("TEST_ASHLAR is not set: run these tests by make integration")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	n, err := node.Start(ctx, node.Options{
 		Binary: binary, Dir: t.TempDir(), Origin: endpoint, OriginKey: originKey, Key: clientKey, Memory: "128 MiB",
@@ -94,7 +94,7 @@ func newNode(t *testing.T, binary, endpoint, buckets string) Target {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := n.Stop(20 * time.Second); err != nil {
+		if err := n.Stop(time.Minute); err != nil {
 			t.Error(err)
 		}
 		if t.Failed() {

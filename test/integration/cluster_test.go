@@ -205,7 +205,7 @@ func TestClusterNodeKeepsItsDisk(t *testing.T) {
 	l.all(0)
 	eventually(t, "the disk has taken all", func() bool { return metric(t, moving, "ashlar_disk_queue_bytes") == 0 })
 	held := metric(t, moving, "ashlar_memory_blocks")
-	if err := moving.Stop(20 * time.Second); err != nil {
+	if err := moving.Stop(stopTimeout); err != nil {
 		t.Fatal(err)
 	}
 	before := moving.Addr

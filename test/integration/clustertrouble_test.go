@@ -59,7 +59,7 @@ func TestClusterTrouble(t *testing.T) {
 	eventually(t, "n3 is asked too", served(3))
 
 	step("n1 is drained")
-	if err := a.nodes[1].Stop(20 * time.Second); err != nil {
+	if err := a.nodes[1].Stop(stopTimeout); err != nil {
 		t.Error(err)
 	}
 	time.Sleep(time.Second)

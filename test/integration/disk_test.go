@@ -122,7 +122,7 @@ func TestDiskWorkingSet(t *testing.T) {
 	if v := metric(t, n, "ashlar_disk_reads_total"); v < 100 {
 		t.Errorf("%v blocks read from the disk", v)
 	}
-	if err := n.Stop(20 * time.Second); err != nil {
+	if err := n.Stop(stopTimeout); err != nil {
 		t.Fatal(err)
 	}
 	c.ResetCounters()

@@ -33,8 +33,11 @@ var (
 
 const region = "us-east-1"
 
-// startTimeout bounds the start of one server.
-const startTimeout = 30 * time.Second
+// Bounds for what hangs: none says how fast anything is to be.
+const (
+	startTimeout = 2 * time.Minute // of one server
+	stopTimeout  = time.Minute     // of one node: it may take 30 s for responses and 20 s for its disk
+)
 
 func TestMain(m *testing.M) {
 	code := m.Run()
@@ -112,7 +115,7 @@ func newNode(t *testing.T, endpoint string, change func(*node.Options)) *node.No
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := n.Stop(20 * time.Second); err != nil {
+		if err := n.Stop(stopTimeout); err != nil {
 			t.Error(err)
 		}
 		if found := secretsIn(n.Log()); len(found) > 0 {

@@ -119,7 +119,7 @@ func (n *Node) config() string {
 
 // Metrics reads all metrics of the node: values by series, spelled as in the text format, labels included.
 func (n *Node) Metrics() (Metrics, error) {
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + n.Admin + "/metrics")
 	if err != nil {
 		return nil, err
