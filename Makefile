@@ -14,7 +14,7 @@ INTEGRATIONFLAGS ?=
 CONSISTENCYFLAGS ?=
 CONFORMANCEFLAGS ?=
 
-.PHONY: help build run test lint race poison fuzz damage integration consistency conformance bench scale profile cost shaped bin/bench
+.PHONY: help build run fetch setup test lint race poison fuzz damage integration consistency conformance bench scale profile cost shaped bin/bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,17 +25,25 @@ build: ## bin/ashlar: static, no paths of this machine in it
 run: build ## a sample bucket, three nodes and a gateway in front of it, and commands to paste
 	bin/ashlar demo
 
+fetch: ## what go needs of the network for all that is here: the toolchain, modules and tools
+	test/retry.sh go version
+	for m in . test test/objstore test/tools; do test/retry.sh go -C $$m mod download; done
+
+setup: ## what the integration tests run against, into a cache folder
+	test/setup.sh
+
+# No limit of go test says how fast anything is to be: they are for what hangs.
 test: ## hermetic tests
-	go test ./...
+	go test -timeout 30m ./...
 
 lint: ## gofmt, go vet, staticcheck, govulncheck on every module
 	test/lint.sh
 
 race: ## hermetic tests under the race detector, with fewer random rounds
-	go test -race -short -timeout 30m ./...
+	go test -race -short -timeout 60m ./...
 
 poison: ## hermetic tests of the build that poisons released memory
-	go test -tags poison ./...
+	go test -tags poison -timeout 30m ./...
 
 fuzz: ## every fuzz target, FUZZTIME each (60s)
 	test/fuzz.sh $(FUZZTIME)
@@ -46,8 +54,8 @@ damage: ## the disk tier: a million pieces of harm to its files, 200 kills, 200 
 
 integration: build ## real clients against a real S3 server, through the built binary
 	settings=$$(test/setup.sh); eval "$$settings"; TEST_ASHLAR=$(CURDIR)/bin/ashlar \
-		go -C test test -tags integration -count=1 -p 1 -timeout 15m $(INTEGRATIONFLAGS) \
-		./integration/... ./consistency/... ./deploy/... ./bench
+		go -C test test -tags integration -count=1 -p 1 -timeout 60m $(INTEGRATIONFLAGS) \
+		./internal/... ./integration/... ./consistency/... ./deploy/... ./bench
 
 consistency: build ## many writers and readers of the same objects, a minute each load; CONSISTENCYFLAGS='-seed N'
 	TEST_ASHLAR=$(CURDIR)/bin/ashlar go -C test test -tags integration -count=1 -timeout 30m -v ./consistency \

