@@ -171,7 +171,7 @@ func TestClusterHoldsBlocksOnce(t *testing.T) {
 	if held != float64(blocks) {
 		t.Errorf("nodes hold %v blocks, and there are %d", held, blocks)
 	}
-	for object, c := range a.origin.Counters().Objects {
+	for object, c := range a.origin.settled(t).Objects {
 		var i int
 		if _, err := fmt.Sscanf(object, clusterBucket+"/stay-%d", &i); err != nil {
 			t.Fatal(object, err)
@@ -254,6 +254,7 @@ func TestClusterStaleness(t *testing.T) {
 			l.overwrite(6)
 			l.start(8)
 			time.Sleep(8 * time.Second)
+			l.enough()
 			l.stop()
 			l.report()
 		})

@@ -30,7 +30,7 @@ const patience = 40 * time.Second
 // older than ttl is seen, and no reader sees an older version after a newer one.
 //
 // One failure is none: the answer for an object of several blocks that breaks off, where the object was overwritten
-// within ttl. What has been sent is of a version that the rest can't be had of any more. Each reader of a gateway may
+// less than ttl before the read began, or since. What has been sent is of a version that the rest can't be had of any more. Each reader of a gateway may
 // be in the middle of one, and those who come after see another version.
 type clusterLoad struct {
 	t         *testing.T
@@ -48,6 +48,7 @@ type clusterLoad struct {
 	readers int
 	mu      sync.Mutex
 	reads   []timed
+	under   []time.Time // when the read began that a reader is in; zero for none
 	writes  int
 	broken  map[string]int // answers that broke off, by gateway, object and version
 	faults  int            // what was told of
@@ -97,7 +98,7 @@ func (l *clusterLoad) overwrite(n int) {
 // start starts readers, and a writer for each object that is overwritten.
 func (l *clusterLoad) start(readers int) {
 	ctx, cancel := context.WithCancel(l.t.Context())
-	l.cancel, l.readers = cancel, readers
+	l.cancel, l.readers, l.under = cancel, readers, make([]time.Time, readers)
 	for i := range readers {
 		rng := rand.New(rand.NewPCG(uint64(i), 1))
 		seen := make([]int, len(l.rewritten))
@@ -105,13 +106,16 @@ func (l *clusterLoad) start(readers int) {
 			for ctx.Err() == nil {
 				gateway := i % len(l.gateways)
 				began := time.Now()
+				l.mu.Lock()
+				l.under[i] = began
+				l.mu.Unlock()
 				if len(l.rewritten) == 0 || len(l.stay) > 0 && rng.IntN(2) == 0 {
 					l.readStaying(gateway, rng)
 				} else {
 					l.readRewritten(gateway, l.rewritten[rng.IntN(len(l.rewritten))], seen)
 				}
 				l.mu.Lock()
-				l.reads = append(l.reads, timed{began, time.Since(began)})
+				l.reads, l.under[i] = append(l.reads, timed{began, time.Since(began)}), time.Time{}
 				l.mu.Unlock()
 				time.Sleep(10 * time.Millisecond)
 			}
@@ -131,6 +135,21 @@ func (l *clusterLoad) start(readers int) {
 		})
 	}
 	l.t.Cleanup(l.stop)
+}
+
+// enough waits until there was enough to tell something, on a machine however slow.
+func (l *clusterLoad) enough() {
+	l.t.Helper()
+	eventually(l.t, "enough reads and writes", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.told()
+	})
+}
+
+// told says whether there was enough. mu is held.
+func (l *clusterLoad) told() bool {
+	return len(l.reads) >= 100 && (len(l.rewritten) == 0 || l.writes >= 10)
 }
 
 // stop lets all requests end.
@@ -183,7 +202,7 @@ func (l *clusterLoad) all(gateway int) {
 func (l *clusterLoad) readRewritten(gateway int, r *rewritten, seen []int) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	oldest, lately := r.oldest(gateway, l.ttl), r.lately(l.ttl)
+	began, oldest := time.Now(), r.oldest(gateway, l.ttl)
 	out, err := l.gateways[gateway].GetObject(ctx, &s3.GetObjectInput{Bucket: ptr(clusterBucket), Key: ptr(r.key())})
 	if err != nil {
 		l.fault("gateway %d: %s: %v", gateway, r.key(), err)
@@ -192,7 +211,7 @@ func (l *clusterLoad) readRewritten(gateway int, r *rewritten, seen []int) {
 	b, err := io.ReadAll(out.Body)
 	_ = out.Body.Close()
 	if err != nil {
-		if len(b) == 0 || r.size <= l.block || !lately && !r.lately(l.ttl) {
+		if len(b) == 0 || r.size <= l.block || !r.writtenSince(began.Add(-l.ttl)) {
 			l.fault("gateway %d: %s: after %d bytes: %v", gateway, r.key(), len(b), err)
 		} else if n := l.brokeOff(gateway, r, b); n > l.readers {
 			l.fault("gateway %d: %s: version %d broke off %d times", gateway, r.key(), r.versionOf(b), n)
@@ -260,12 +279,18 @@ func (l *clusterLoad) took(from, to time.Time) string {
 		all[len(all)*99/100].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond))
 }
 
-// p99 is what 99% of the reads took at most that began in a span of time.
+// p99 is what 99% of the reads took at most that began in a span of time, of less than a hundred all. It waits for those
+// that have not ended.
 func (l *clusterLoad) p99(from, to time.Time) time.Duration {
 	l.t.Helper()
+	eventually(l.t, "the reads have ended", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return !slices.ContainsFunc(l.under, func(began time.Time) bool { return !began.Before(from) && began.Before(to) })
+	})
 	all := l.durations(from, to)
-	if len(all) < 20 {
-		l.t.Fatalf("%d reads tell nothing", len(all))
+	if len(all) == 0 {
+		l.t.Fatal("no read began and ended")
 	}
 	return all[len(all)*99/100]
 }
@@ -294,7 +319,7 @@ func (l *clusterLoad) report() {
 	}
 	l.t.Logf("%d reads, %d writes, %d answers broke off at %d overwritten versions", len(l.reads), l.writes, broken,
 		len(l.broken))
-	if len(l.reads) < 100 || len(l.rewritten) > 0 && l.writes < 10 {
+	if !l.told() {
 		l.t.Errorf("%d reads and %d writes are too few to tell anything", len(l.reads), l.writes)
 	}
 	if l.faults > 20 {

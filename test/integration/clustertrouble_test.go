@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"fmt"
 	"net/http"
 	"syscall"
 	"testing"
@@ -74,10 +75,10 @@ func TestClusterTrouble(t *testing.T) {
 	time.Sleep(10 * time.Second)
 	t.Logf("the first 3 s of n2 standing still: %s", l.took(stopped, stopped.Add(3*time.Second)))
 	t.Logf("then: %s", l.took(stopped.Add(3*time.Second), time.Now()))
-	// At most what a hedge may wait and a second, from the first moment on. When the node is known to stand still,
-	// reads take what they took before, but how long that is on a busy machine is no measure: what matters is that
-	// nobody asks it.
-	most := max(hedgeMax+time.Second, 2*calm)
+	// At most what a hedge may wait and what reads take besides, from the first moment on: not the 5 s that a node is
+	// given for an answer. When the node is known to stand still, reads take what they took before, but how long that is
+	// on a busy machine is no measure: what matters is that nobody asks it.
+	most := hedgeMax + max(2*time.Second, 2*calm)
 	if p99 := l.p99(stopped, stopped.Add(3*time.Second)); p99 > most {
 		t.Errorf("while n2 began to stand still p99 was %v, want at most %v", p99, most)
 	}
@@ -109,9 +110,9 @@ func TestClusterTrouble(t *testing.T) {
 	}
 	time.Sleep(2 * time.Second)
 	for i, g := range a.gateways {
-		if metric(t, g, "ashlar_cluster_fallback_requests_total") == 0 {
-			t.Errorf("gateway %d has not asked the origin itself", i)
-		}
+		eventually(t, fmt.Sprintf("gateway %d asks the origin itself", i), func() bool {
+			return metric(t, g, "ashlar_cluster_fallback_requests_total") > 0
+		})
 	}
 
 	step("n0 is back")
@@ -119,6 +120,7 @@ func TestClusterTrouble(t *testing.T) {
 	a.ready("n0")
 	eventually(t, "n0 is asked again", served(0))
 	step("the end")
+	l.enough()
 	l.stop()
 	l.report()
 }
@@ -143,6 +145,7 @@ func TestClusterOutlivesOrigin(t *testing.T) {
 	time.Sleep(3 * time.Second)
 	a.origin.Fault(func(*http.Request) *devs3.Fault { return &devs3.Fault{Break: &devs3.Break{BeforeHeaders: true}} })
 	time.Sleep(3 * time.Second)
+	l.enough()
 	l.stop()
 	a.origin.Fault(nil)
 	l.report()

@@ -24,7 +24,7 @@ import (
 // nobody asks it anything. How long a start takes by the clock, `make cost` tells.
 func TestIdleNode(t *testing.T) {
 	const (
-		maxStart = 200 * time.Millisecond
+		maxStart = 200 * time.Millisecond // ten times what it takes
 		idle     = 10 * time.Second
 		maxIdle  = idle / 200 // 0.5% of a core
 	)
@@ -84,7 +84,7 @@ func TestIdleConnections(t *testing.T) {
 
 	want := generated(seed, 0, size)
 	ask := func(c net.Conn) error {
-		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		_ = c.SetDeadline(time.Now().Add(5 * time.Minute))
 		if _, err := fmt.Fprintf(c, "GET /idle/small HTTP/1.1\r\nHost: %s\r\n\r\n", n.Addr); err != nil {
 			return err
 		}
@@ -126,12 +126,18 @@ func TestIdleConnections(t *testing.T) {
 		t.FailNow()
 	}
 
-	usage, err := proc.UsageOf(n.Pid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	// At rest: what the requests left on the heap is garbage that may not have been collected yet.
 	blocks := int64(metric(t, n, "ashlar_memory_used_bytes"))
-	above := usage.RSS - blocks
+	var usage proc.Usage
+	var above int64
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Second) {
+		if usage, err = proc.UsageOf(n.Pid()); err != nil {
+			t.Fatal(err)
+		}
+		if above = usage.RSS - blocks; above < maxAbove || time.Now().After(deadline) {
+			break
+		}
+	}
 	t.Logf("RSS %d MiB with %d idle connections, at most %d MiB, %d MiB without any; above the blocks %d MiB, goal %d MiB",
 		usage.RSS>>20, connections, usage.PeakRSS>>20, empty.RSS>>20, above>>20, goal>>20)
 	if above >= maxAbove {
@@ -171,7 +177,7 @@ func TestColdReadsMemory(t *testing.T) {
 					opts.Extra += fmt.Sprintf("[cache.disk]\npath = %q\ncapacity = \"1 GiB\"\nreserve = \"0\"\n", t.TempDir())
 				}
 			})
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 			defer cancel()
 			var wg sync.WaitGroup
 			for r := range readers {

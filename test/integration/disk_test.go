@@ -23,7 +23,7 @@ func diskOf(dir, capacity string) func(*node.Options) {
 	return func(o *node.Options) {
 		o.Memory = "64 MiB"
 		o.Extra = fmt.Sprintf("[cache.disk]\npath = %q\ncapacity = %q\nregion_size = \"16 MiB\"\nreserve = \"0\"\n"+
-			"[buckets]\nconsistency = { mode = \"etag\", ttl = \"1h\" }\n", dir, capacity)
+			noHedge+fresh, dir, capacity)
 	}
 }
 
@@ -116,8 +116,14 @@ func TestDiskWorkingSet(t *testing.T) {
 	}
 	c.ResetCounters()
 	c.all(t, n)
-	if got := c.Counters().ByMethod["GET"]; got != 0 {
-		t.Errorf("second pass: %d GETs at the origin: %q", got, c.Log())
+	// A disk that does not answer within a second has not got the block: that is to be rare, and not for nothing.
+	m, err := n.Metrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := m[`ashlar_disk_reads_total{result="timeout"}`]
+	if got := c.settled(t).ByMethod["GET"]; float64(got) > late || late > 20 {
+		t.Errorf("second pass: %d GETs at the origin, %v reads of the disk were late: %q", got, late, c.Log())
 	}
 	if v := metric(t, n, "ashlar_disk_reads_total"); v < 100 {
 		t.Errorf("%v blocks read from the disk", v)
@@ -128,12 +134,11 @@ func TestDiskWorkingSet(t *testing.T) {
 	c.ResetCounters()
 	n = newNode(t, c.url, diskOf(dir, "512 MiB"))
 	c.all(t, n)
-	m, err := n.Metrics()
-	if err != nil {
+	if m, err = n.Metrics(); err != nil {
 		t.Fatal(err)
 	}
 	total, _ := m.Sum("ashlar_blocks_total")
-	if missed := m[`ashlar_blocks_total{source="origin"}`]; total < 250 || missed > total/100 {
+	if missed := m[`ashlar_blocks_total{source="origin"}`]; total < 250 || missed > total/100+m[`ashlar_disk_reads_total{result="timeout"}`] {
 		t.Errorf("after the restart %v of %v blocks came from the origin: %q", missed, total, c.Log())
 	}
 	if v := metric(t, n, "ashlar_disk_checksum_failures_total"); v != 0 {
@@ -181,7 +186,9 @@ func TestKilledNodes(t *testing.T) {
 			})
 		}
 		time.Sleep(time.Duration(50+rng.IntN(1500)) * time.Millisecond)
-		if round > 0 {
+		if round == 0 { // so that there is something to recover, however slow the machine is
+			eventually(t, "the disk has blocks", func() bool { return metric(t, n, "ashlar_disk_writes_total") > 0 })
+		} else {
 			recovered += metric(t, n, "ashlar_disk_recovery_blocks")
 		}
 		if v := metric(t, n, "ashlar_disk_used_bytes"); v > 160<<20 {

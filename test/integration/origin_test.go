@@ -39,6 +39,17 @@ func newCountedOrigin(t *testing.T) *countedOrigin {
 	return o
 }
 
+// settled returns the counters when no request is under way: what was sent for one counts when it ends, which is later
+// than that its last byte is here.
+func (o *countedOrigin) settled(t *testing.T) (c devs3.Counters) {
+	t.Helper()
+	eventually(t, "no request is under way at the origin", func() bool {
+		c = o.Counters()
+		return c.InFlight == 0
+	})
+	return c
+}
+
 // generated is length bytes from offset off on of a generated object.
 func generated(seed uint64, off int64, length int) []byte {
 	b := make([]byte, length)

@@ -104,11 +104,11 @@ func (r *rewritten) oldest(gateway int, ttl time.Duration) int {
 	return 0
 }
 
-// lately says whether it is being overwritten, or was within ttl.
-func (r *rewritten) lately(ttl time.Duration) bool {
+// writtenSince says whether it is being overwritten, or has been since then.
+func (r *rewritten) writtenSince(then time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.writing || time.Since(r.writes[len(r.writes)-1].done) < ttl
+	return r.writing || r.writes[len(r.writes)-1].done.After(then)
 }
 
 // sameBytes says where b is not what was wanted.

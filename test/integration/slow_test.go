@@ -60,7 +60,7 @@ func dialSlow(ctx context.Context, addr, url, rng string) (*slowReader, error) {
 		req.Header.Set("Range", rng)
 		want = http.StatusPartialContent
 	}
-	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Minute))
 	if err := req.Write(conn); err != nil {
 		s.close()
 		return nil, err
@@ -96,88 +96,104 @@ func TestSlowReaders(t *testing.T) {
 	const (
 		readers = 1000
 		block   = 1 << 20
-		rate    = 16 << 10 // bytes/s of each
+		rate    = 16 << 10  // bytes/s of each
+		least   = 12 * rate // bytes that each is to have in the end
 		seed    = 13
 		maxRSS  = 384 << 20
-		// What others notice is a matter of the machine when it has two cores and a thousand clients on them, so that
-		// only something worse than load fails here; the ratio is logged, and is to be 2 at most.
+		// What others notice of a thousand clients on two cores is a matter of the machine. They are compared with who is
+		// served by another node meanwhile: something is wrong where that one is that much faster, and the machine is
+		// not just too slow for so many.
 		maxRatio = 10
+		tooSlow  = time.Second / 2
 		probes   = 300
 	)
-	length := 12 * time.Second
 	full := os.Getenv("TEST_SLOW") == "full"
-	if full {
-		length = 3 * time.Minute // until each has read all
-	}
 	o := newCountedOrigin(t)
 	o.PutGenerated("slow", "big", 1<<30, seed)
 	o.PutGenerated("slow", "hot", 8<<20, seed)
-	for i := range 4 * probes {
-		o.PutGenerated("slow", fmt.Sprintf("small-%d", i), 4<<10, seed)
+	start := func() *node.Node {
+		return newNode(t, o.url, func(opts *node.Options) {
+			opts.Memory, opts.Verbose = "256 MiB", false
+			// The origin shares this machine with everyone here, and so do the readers: that it is late, or that they are
+			// slower still, is not what this is about.
+			opts.Extra = noHedge + fresh + "[server.limits]\nmin_rate = \"1 KiB\"\n"
+		})
 	}
-	n := newNode(t, o.url, func(opts *node.Options) {
-		opts.Memory, opts.Verbose = "256 MiB", false
-		// The origin shares this machine with everyone here: its being late is not what this is about.
-		opts.Extra = "[buckets.fetch]\nfirst_byte = \"30s\"\nattempt = \"45s\""
-	})
+	n, calm := start(), start()
 
 	nextSmall := 0
-	normal := func() (warm, cold time.Duration) {
-		c := sdk(n.URL(), clientKey)
-		var warms, colds []time.Duration
+	type medians struct{ warm, cold time.Duration }
+	// normal reads by turns from some nodes, and returns the median times of each.
+	normal := func(nodes ...*node.Node) []medians {
+		var clients []*s3.Client
+		for _, n := range nodes {
+			clients = append(clients, sdk(n.URL(), clientKey))
+		}
+		warms, colds := make([][]time.Duration, len(nodes)), make([][]time.Duration, len(nodes))
 		for i := range probes {
 			off := int64(i%8) * block
-			start := time.Now()
-			b, _, err := read(t.Context(), c, "slow", "hot", fmt.Sprintf("bytes=%d-%d", off, off+block-1))
-			warms = append(warms, time.Since(start))
-			if err != nil || !bytes.Equal(b, generated(seed, off, block)) {
-				t.Errorf("warm read at %d: %d bytes, %v", off, len(b), err)
-			}
-			start = time.Now()
-			b, _, err = read(t.Context(), c, "slow", fmt.Sprintf("small-%d", nextSmall), "")
-			colds = append(colds, time.Since(start))
-			if err != nil || !bytes.Equal(b, generated(seed, 0, 4<<10)) {
-				t.Errorf("cold read of small-%d: %d bytes, %v", nextSmall, len(b), err)
-			}
+			small := fmt.Sprintf("small-%d", nextSmall)
 			nextSmall++
+			o.PutGenerated("slow", small, 4<<10, seed)
+			for j, c := range clients {
+				start := time.Now()
+				b, _, err := read(t.Context(), c, "slow", "hot", fmt.Sprintf("bytes=%d-%d", off, off+block-1))
+				warms[j] = append(warms[j], time.Since(start))
+				if err != nil || !bytes.Equal(b, generated(seed, off, block)) {
+					t.Errorf("warm read at %d: %d bytes, %v", off, len(b), err)
+				}
+				start = time.Now()
+				b, _, err = read(t.Context(), c, "slow", small, "")
+				colds[j] = append(colds[j], time.Since(start))
+				if err != nil || !bytes.Equal(b, generated(seed, 0, 4<<10)) {
+					t.Errorf("cold read of %s: %d bytes, %v", small, len(b), err)
+				}
+			}
 		}
-		slices.Sort(warms)
-		slices.Sort(colds)
-		return warms[probes/2], colds[probes/2]
+		all := make([]medians, len(nodes))
+		for j := range nodes {
+			slices.Sort(warms[j])
+			slices.Sort(colds[j])
+			all[j] = medians{warms[j][probes/2], colds[j][probes/2]}
+		}
+		return all
 	}
-	if _, _, err := read(t.Context(), sdk(n.URL(), clientKey), "slow", "hot", ""); err != nil {
-		t.Fatal(err)
-	}
-	normal() // the first requests of a process are not its usual ones
-	warmAlone, coldAlone := normal()
+	alone := normal(n, calm) // which also warms both
 
 	url := presigned(t, n.URL(), "slow", "big")
-	ctx, stop := context.WithTimeout(t.Context(), length+time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer stop()
 	var started, finished sync.WaitGroup
-	var total, least atomic.Int64
-	least.Store(block)
+	var total atomic.Int64
+	got := make([]atomic.Int64, readers)
 	stopReading := make(chan struct{})
 	started.Add(readers)
 	for i := range readers {
 		finished.Go(func() {
-			got, err := readSlowly(ctx, n.Addr, url, int64(i)*block, block, rate, seed, started.Done, stopReading)
-			total.Add(got)
-			for l := least.Load(); got < l && !least.CompareAndSwap(l, got); l = least.Load() {
-			}
+			err := readSlowly(ctx, n.Addr, url, int64(i)*block, block, rate, seed, started.Done, &got[i], stopReading)
+			total.Add(got[i].Load())
 			if err != nil {
-				t.Errorf("slow reader %d after %d bytes: %v", i, got, err)
+				t.Errorf("slow reader %d after %d bytes: %v", i, got[i].Load(), err)
 			}
 		})
+	}
+	slowest := func() int64 {
+		l := got[0].Load()
+		for i := range got {
+			l = min(l, got[i].Load())
+		}
+		return l
 	}
 	begin := time.Now()
 	started.Wait()
 	t.Logf("%d readers have their first bytes after %v", readers, time.Since(begin))
-	warmBeside, coldBeside := normal()
+	beside := normal(n, calm)
 	if full {
 		finished.Wait()
-	} else if left := length - time.Since(begin); left > 0 {
-		time.Sleep(left)
+	} else {
+		for slowest() < least && ctx.Err() == nil && !t.Failed() {
+			time.Sleep(100 * time.Millisecond)
+		}
 	}
 	usage, err := proc.UsageOf(n.Pid())
 	if err != nil {
@@ -185,69 +201,66 @@ func TestSlowReaders(t *testing.T) {
 	}
 	close(stopReading)
 	finished.Wait()
-	took := time.Since(begin)
-	// The usual time is the better one of before and after: a machine that sleeps between requests is slow too.
-	warmAfter, coldAfter := normal()
-	warmAlone, coldAlone = min(warmAlone, warmAfter), min(coldAlone, coldAfter)
 
-	ratio := func(beside, alone time.Duration) float64 { return beside.Seconds() / alone.Seconds() }
-	warm, cold := ratio(warmBeside, warmAlone), ratio(coldBeside, coldAlone)
+	ratio := func(a, b time.Duration) float64 { return a.Seconds() / b.Seconds() }
+	warm, cold := ratio(beside[0].warm, beside[1].warm), ratio(beside[0].cold, beside[1].cold)
 	t.Logf("RSS %d MiB, at most %d MiB; %d bytes in %v, %d for the slowest",
-		usage.RSS>>20, usage.PeakRSS>>20, total.Load(), took, least.Load())
-	t.Logf("median of warm 1 MiB reads: %v alone, %v beside them, ratio %.2f", warmAlone, warmBeside, warm)
-	t.Logf("median of cold 4 KiB reads: %v alone, %v beside them, ratio %.2f", coldAlone, coldBeside, cold)
+		usage.RSS>>20, usage.PeakRSS>>20, total.Load(), time.Since(begin), slowest())
+	t.Logf("median of warm 1 MiB reads: %v alone, %v beside them, %v from another node, ratio %.2f", alone[0].warm,
+		beside[0].warm, beside[1].warm, warm)
+	t.Logf("median of cold 4 KiB reads: %v alone, %v beside them, %v from another node, ratio %.2f", alone[0].cold,
+		beside[0].cold, beside[1].cold, cold)
 	if usage.PeakRSS > maxRSS {
 		t.Errorf("RSS was %d MiB, want at most %d", usage.PeakRSS>>20, maxRSS>>20)
 	}
-	if warm > maxRatio || cold > maxRatio {
-		t.Errorf("others were served %.1f times (warm) and %.1f times (cold) as slowly", warm, cold)
+	if warm > maxRatio && beside[0].warm > tooSlow || cold > maxRatio && beside[0].cold > tooSlow {
+		t.Errorf("others were served %.1f times (warm) and %.1f times (cold) as slowly as by another node", warm, cold)
 	}
-	want := int64(block)
-	if !full {
-		want = int64(rate * length.Seconds() / 2)
+	want := int64(least)
+	if full {
+		want = block
 	}
-	if least.Load() < want {
-		t.Errorf("the slowest reader got %d bytes, want %d at least", least.Load(), want)
+	if slowest() < want {
+		t.Errorf("the slowest reader got %d bytes, want %d at least", slowest(), want)
 	}
 }
 
-// readSlowly reads length bytes at off, at rate bytes/s, checks each, and returns how many it read until the end or
+// readSlowly reads length bytes at off, at rate bytes/s, checks each, and counts in got how many it read until the end or
 // until stop is closed. It calls started once, when it has the first bytes or failed.
 func readSlowly(ctx context.Context, addr, url string, off int64, length, rate int, seed uint64, started func(),
-	stop <-chan struct{},
-) (int64, error) {
+	got *atomic.Int64, stop <-chan struct{},
+) error {
 	begun := sync.OnceFunc(started)
 	defer begun()
 	s, err := dialSlow(ctx, addr, url, fmt.Sprintf("bytes=%d-%d", off, off+int64(length)-1))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer s.close()
 	_ = s.conn.SetDeadline(time.Time{})
-	step := rate / 4
-	tick := time.NewTicker(time.Second / 4)
+	step := rate // all of a second at once: each wake-up costs CPU time, and a thousand readers have many
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	buf, want := make([]byte, step), make([]byte, step)
-	var got int64
-	for got < int64(length) {
-		n := min(step, length-int(got))
-		_ = s.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	for at := int64(0); at < int64(length); at = got.Load() {
+		n := min(step, length-int(at))
+		_ = s.conn.SetReadDeadline(time.Now().Add(2 * time.Minute))
 		if _, err := io.ReadFull(s.body, buf[:n]); err != nil {
-			return got, err
+			return err
 		}
-		devs3.Generate(want[:n], off+got, seed)
+		devs3.Generate(want[:n], off+at, seed)
 		if !bytes.Equal(buf[:n], want[:n]) {
-			return got, fmt.Errorf("wrong bytes at %d", off+got)
+			return fmt.Errorf("wrong bytes at %d", off+at)
 		}
-		got += int64(n)
+		got.Add(int64(n))
 		begun()
 		select {
 		case <-stop:
-			return got, nil
+			return nil
 		case <-ctx.Done():
-			return got, ctx.Err()
+			return ctx.Err()
 		case <-tick.C:
 		}
 	}
-	return got, nil
+	return nil
 }

@@ -6,6 +6,7 @@ import json
 import pathlib
 import sys
 import tempfile
+import time
 import urllib.request
 
 import duckdb
@@ -28,21 +29,30 @@ def check(name, got, want):
         print(f"FAIL {name}: got {got!r}, want {want!r}")
 
 
-def counted(series):
-    with urllib.request.urlopen(setup["metrics"]) as r:
-        lines = r.read().decode().splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(series))
+def counted(*series):
+    """The metrics of these beginnings, when the node has ended all that it does: what it reads ahead goes on after an
+    answer."""
+    under = ("ashlar_requests_in_flight ", "ashlar_blocks_pending ", "ashlar_origin_requests_in_flight ")
+    quiet = 0
+    while quiet < 2:  # in a row: metrics of one moment are not read at one
+        with urllib.request.urlopen(setup["metrics"]) as r:
+            lines = r.read().decode().splitlines()
+        sums = [sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(s)) for s in (*under, *series)]
+        quiet = 0 if any(sums[:3]) else quiet + 1
+        time.sleep(0.01)
+    return sums[3:]
 
 
 @contextlib.contextmanager
 def reading(who, temperature):
     """Around reads: the node answers them, those of the second time without a GET at the origin."""
     answers, asked = 'ashlar_requests_total{operation="GetObject"', 'ashlar_origin_requests_total{operation="get"'
-    before = counted(answers), counted(asked)
+    before = counted(answers, asked)
     yield
-    check(f"{who}, {temperature}, reads through the node", counted(answers) > before[0], True)
+    after = counted(answers, asked)
+    check(f"{who}, {temperature}, reads through the node", after[0] > before[0], True)
     if temperature == "warm":
-        check(f"{who}, warm, GETs at the origin", counted(asked) - before[1], 0)
+        check(f"{who}, warm, GETs at the origin", after[1] - before[1], 0)
 
 
 def filesystem(side):
