@@ -69,7 +69,7 @@ func (v Violation) String() string {
 }
 
 // orderTimeout bounds the search for an order of the operations on one object.
-const orderTimeout = time.Minute
+const orderTimeout = 5 * time.Minute
 
 // Check finds what is wrong with a history, in which no version was written twice and no object was there at the
 // beginning. It says of each object whether it was linearizable: whether all operations on it can have happened one after

@@ -37,7 +37,7 @@ func newClient(t Target, connections int) *client {
 	return &client{
 		target: t,
 		http: &http.Client{
-			Timeout:   time.Minute,
+			Timeout:   5 * time.Minute,
 			Transport: &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true},
 		},
 		signer: v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }),

@@ -21,7 +21,8 @@ type Load struct {
 	Keys     int           // objects, named k000 and so on
 	Writers  int           // clients that write one after the other, each a random object in a random way
 	Readers  int           // clients that read likewise
-	Duration time.Duration // how long they go on
+	Duration time.Duration // how long they go on at least
+	Least    int           // how many reads, and how many writes, they go on for: ten times Duration at most
 	Block    int           // block size of the node, in bytes: most objects are smaller, some are of several
 	Seed     uint64        // of what the clients do; when they get to do it is up to the machine
 	// Origin, if it is set, is asked for every object at the end, after the target has been: they must agree then.
@@ -105,7 +106,7 @@ func (r *run) work(ctx context.Context, clients []func(context.Context) error) e
 	group, ctx := errgroup.WithContext(ctx)
 	for _, step := range clients {
 		group.Go(func() error {
-			for r.now() < r.Duration {
+			for r.now() < r.Duration || r.now() < 10*r.Duration && r.few() {
 				if err := cmp.Or(ctx.Err(), step(ctx)); err != nil {
 					return err
 				}
@@ -125,6 +126,13 @@ func (r *run) readAll(ctx context.Context, from *client) error {
 		}
 	}
 	return nil
+}
+
+// few says whether there were less reads or writes than there are to be.
+func (r *run) few() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.result.Reads < r.Least || r.result.Writes < r.Least
 }
 
 func (r *run) now() time.Duration { return time.Since(r.start) }

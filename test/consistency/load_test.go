@@ -46,10 +46,10 @@ func TestNode(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := newOrigin(t)
 			l := full(t, newNode(t, "", o.url, c.buckets))
-			l.Origin = o.target()
+			l.Origin, l.Least = o.target(), 3*l.Keys
 			o.unsteady(l.Seed, 0.02)
 			result := judge(t, l)
-			if result.Reads < 3*l.Keys || result.Writes < 2*l.Keys {
+			if result.Reads < l.Least || result.Writes < l.Least {
 				t.Errorf("%v: the load says little", result)
 			}
 			if n := result.FailedReads(); n > result.Reads/20 {
