@@ -80,16 +80,6 @@ func (c *Client) route(ctx context.Context, q *question, tried *[]string) *reply
 	results := make(chan *reply) // from those in flight
 	refusals := 0
 	var flight []*reply
-	send := func(r *reply, how func(context.Context)) {
-		var askCtx context.Context
-		askCtx, r.cancel = context.WithCancel(ctx)
-		flight = append(flight, r)
-		c.spawn(func() {
-			how(askCtx)
-			r.leave()
-			results <- r
-		})
-	}
 	ask := func(hedge bool, leave func()) bool {
 		lease := c.pick(q.unit, *tried)
 		if lease == nil {
@@ -97,18 +87,13 @@ func (c *Client) route(ctx context.Context, q *question, tried *[]string) *reply
 		}
 		*tried = append(*tried, lease.Node.ID)
 		r := &reply{lease: lease, hedge: hedge, leave: leave}
-		send(r, func(ctx context.Context) { c.ask(ctx, q, r) })
-		return true
-	}
-	// aside asks the fallback while the last node that would be asked is slow.
-	aside := func(leave func()) bool {
-		if c.cfg.Fallback == nil {
-			return false
-		}
-		r := &reply{hedge: true, leave: leave}
-		send(r, func(ctx context.Context) {
-			c.askFallback(ctx, q, r)
-			r.again = !q.settles(r.err)
+		askCtx, cancel := context.WithCancel(ctx)
+		r.cancel = cancel
+		flight = append(flight, r)
+		c.spawn(func() {
+			c.ask(askCtx, q, r)
+			r.leave()
+			results <- r
 		})
 		return true
 	}
@@ -142,7 +127,7 @@ func (c *Client) route(ctx context.Context, q *question, tried *[]string) *reply
 				continue
 			}
 			slow = nil
-			if ask(true, done) || aside(done) {
+			if ask(true, done) {
 				c.metrics.hedgesSent.Inc()
 			} else {
 				done()
@@ -164,10 +149,7 @@ func (c *Client) route(ctx context.Context, q *question, tried *[]string) *reply
 				refusals++
 			}
 			if len(flight) > 0 {
-				continue // another answer is on its way
-			}
-			if r.lease == nil {
-				return r // as the fallback would say again
+				continue // a hedge is on its way
 			}
 			if refusals >= maxRefusals || !ask(false, func() {}) {
 				return c.fallback(ctx, q, r.err)
@@ -325,26 +307,15 @@ func (c *Client) fallback(ctx context.Context, q *question, err error) *reply {
 		}
 		return r
 	}
-	c.askFallback(ctx, q, r)
-	return r
-}
-
-// askFallback asks the fallback.
-func (c *Client) askFallback(ctx context.Context, q *question, r *reply) {
 	c.metrics.fallbacks.Inc()
 	if q.head {
 		r.info, r.err = c.cfg.Fallback.Head(ctx, q.object,
 			origin.HeadOptions{NoCache: q.opts.NoCache, FirstByte: q.opts.FirstByte})
-		return
+		return r
 	}
 	r.resp, r.err = c.cfg.Fallback.Get(ctx, q.object, q.opts)
 	if r.err == nil && q.check != nil && !r.resp.NotModified {
 		r.err = q.check(r.resp)
 	}
-}
-
-// settles says whether what the fallback answers ends the question while a node has yet to answer, which may have the
-// version that is asked for still, and rights that we lack.
-func (q *question) settles(err error) bool {
-	return err == nil || errors.Is(err, origin.ErrNotFound) && q.opts.IfMatch == ""
+	return r
 }

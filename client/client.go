@@ -54,8 +54,8 @@ type Config struct {
 	FirstByte time.Duration
 	// Hedge says when a second node is asked the same; nil never does.
 	Hedge Hedge
-	// Fallback is asked when two nodes have failed, or none is up, and by leave of Hedge beside one that is slow when no
-	// other is left; nil: all nodes are asked, one after the other. It stays the caller's.
+	// Fallback is asked when two nodes have failed, or none is up; nil: all nodes are asked, one after the other. It
+	// stays the caller's.
 	Fallback origin.Origin
 
 	Registerer prometheus.Registerer // nil registers nothing

@@ -64,7 +64,7 @@ func newMetrics(reg prometheus.Registerer, r *room) (*metrics, error) {
 		resumptions: counter("ashlar_cluster_resumptions_total",
 			"Bodies that were continued by another node or the fallback, from their first missing byte on."),
 		fallbacks: counter("ashlar_cluster_fallback_requests_total",
-			"Requests to the fallback because two nodes had failed, none was up, or the last one was slow."),
+			"Requests to the fallback because two nodes had failed or none was up."),
 		blockSize: counter("ashlar_cluster_block_size_mismatches_total",
 			"Answers of nodes whose block size does not divide the routing unit."),
 		strangers: counter("ashlar_cluster_stranger_answers_total",
