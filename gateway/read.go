@@ -48,6 +48,7 @@ type read struct {
 	counting bool              // a block has been in hand
 	looked   bool              // Status is filled in
 	scanned  bool              // it has been asked for what may follow the read
+	sought   int64             // blocks below this have been looked for twice among those read ahead for it
 	since    time.Time         // when the read came to it
 	slow     bool              // the client took longer than slowAfter over the block before it
 	pinned   int64             // bytes taken from Gateway.pins for it
@@ -213,7 +214,9 @@ func (o *Object) first() error {
 	}
 	i := o.Offset / o.size
 	o.asked, o.looked = i, o.stale
-	o.findAhead()
+	if o.sought = i; !o.findAhead() {
+		o.sought = o.lastBlock() + 1
+	}
 	return o.get(i)
 }
 
@@ -280,6 +283,10 @@ func (o *Object) get(i int64) error {
 		if o.due(i) || b == nil && p == nil {
 			b, p, mine = o.join(key, b, p)
 		}
+		if b == nil && p == nil { // it was put there in this very moment: by a write, or ahead of this read
+			o.findAhead()
+			continue
+		}
 		if !o.scanned { // now that what is wanted has been asked for
 			o.scanned = true
 			o.readAhead()
@@ -287,9 +294,6 @@ func (o *Object) get(i int64) error {
 		if b != nil {
 			o.hold(b, i, src)
 			return nil
-		}
-		if p == nil {
-			continue // it was put there by a write in this very moment
 		}
 		if err := o.await(p); err != nil {
 			return err
@@ -369,7 +373,7 @@ func (o *Object) due(i int64) bool {
 
 // join starts fetching what the read wants next, block key.Index first, and finds that block on its way. b is the block
 // if it is in hand already, p the pending if it is one of the read's own. It returns the block, or a pending that the
-// caller must wait for, and whether that is of a flight of its own.
+// caller must wait for, and whether that is of a flight of its own; neither where the caller is to look once more.
 func (o *Object) join(key blockstore.Key, b *blockstore.Block, p *pending) (*blockstore.Block, *pending, bool) {
 	g, i := o.g, key.Index
 	g.mu.Lock()
@@ -378,7 +382,12 @@ func (o *Object) join(key blockstore.Key, b *blockstore.Block, p *pending) (*blo
 	o.asked = max(o.asked, i)
 	wanted := b == nil && p == nil
 	if wanted && g.pending[blockID{*key.Version, i}] == nil {
-		if b = g.mem.Get(key); b == nil { // it may have come while the table was being locked
+		b = g.mem.Get(key)             // it may have come while the table was being locked
+		if b == nil && o.sought <= i { // or have come and been turned away, read ahead and held, since it was looked for
+			o.sought = i + 1
+			return nil, nil, false
+		}
+		if b == nil {
 			o.asked = i // it may have been looked at before, and be gone since
 		}
 		wanted = b == nil

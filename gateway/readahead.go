@@ -76,17 +76,18 @@ func (s *scans) slot(r *Request) (*scanSlot, uint64) {
 	return &s.slots[name%uint64(len(s.slots))], name
 }
 
-// findAhead puts what was read ahead for this read back into memory, where a full tier has turned it away.
-func (o *Object) findAhead() {
+// findAhead puts what was read ahead for this read back into memory, where a full tier has turned it away. It says
+// whether there may be more to come of it.
+func (o *Object) findAhead() bool {
 	if o.policy.Readahead == 0 || !o.Partial {
-		return
+		return false
 	}
 	g := o.g
 	slot, name := g.scans.slot(&o.request)
 	slot.mu.Lock()
 	defer slot.mu.Unlock()
 	if slot.name != name || len(slot.flights) == 0 {
-		return
+		return false
 	}
 	first, last := o.Offset/o.size, o.lastBlock()
 	g.mu.Lock()
@@ -98,6 +99,7 @@ func (o *Object) findAhead() {
 			}
 		}
 	}
+	return true
 }
 
 // step is scan.step for the scan that r is part of. What lies behind it is held no longer.
