@@ -270,11 +270,13 @@ func TestKilledNode(t *testing.T) {
 	if len(owner.asked()) != n {
 		t.Error("asked while it is down")
 	}
+	var checks atomic.Int64
 	owner.does(func(w http.ResponseWriter, r *http.Request) bool {
 		w.WriteHeader(500)
+		checks.Add(1)
 		return true
 	})
-	time.Sleep(20 * time.Millisecond) // some health checks
+	eventually(t, "the second health check, after what came of the first", func() bool { return checks.Load() >= 2 })
 	if state() != cluster.Down {
 		t.Errorf("the node is %v while its health check fails", state())
 	}
@@ -479,10 +481,24 @@ func TestSlowNodeWithoutHedge(t *testing.T) {
 	mustRead(t, c.Origin("bkt"), "k", origin.GetOptions{FirstByte: time.Second}) // which the others have too
 }
 
+// countedHedge tells when leave was asked for three times.
+type countedHedge struct {
+	Hedge
+	asked atomic.Int64
+	third chan struct{}
+}
+
+func (h *countedHedge) Begin() (func(), bool) {
+	if h.asked.Add(1) == 3 {
+		close(h.third)
+	}
+	return h.Hedge.Begin()
+}
+
 // TestNoLeaveToHedge: without budget there is no second request.
 func TestNoLeaveToHedge(t *testing.T) {
 	f := newFake(t, 2)
-	hedge := FixedHedge(time.Millisecond, 1)
+	hedge := &countedHedge{Hedge: FixedHedge(time.Millisecond, 1), third: make(chan struct{})}
 	c := f.client(t, func(l *Config) { l.Hedge = hedge })
 	f.origin.Put("bkt", "k", origintest.Object{Size: 100})
 	done, ok := hedge.Begin()
@@ -492,7 +508,7 @@ func TestNoLeaveToHedge(t *testing.T) {
 	defer done()
 	ranked := f.ranked(t, c, "bkt", "k", 0)
 	ranked[0].does(func(w http.ResponseWriter, r *http.Request) bool {
-		time.Sleep(30 * time.Millisecond)
+		<-hedge.third // the test's own, and two in vain
 		return false
 	})
 	mustRead(t, c.Origin("bkt"), "k", origin.GetOptions{})
